@@ -10,11 +10,13 @@ use cpu_time::ThreadTime;
 use gatun_nat::engine::BURST;
 use gatun_nat::feed::{self, FeedPolicy, FeedReader};
 use gatun_nat::plan::Transport;
+use gatun_nat::redirect::Tunnel;
 use gatun_nat::session_file::{
     InheritedSessions, Renumbering, RestoreError, SavedSessions, SessionFile, SessionFilter,
 };
+use gatun_nat::workers::{Shares, Steering};
 use gatun_nat::{EventReader, Instant, Nat, Plan, SessionKey, Verdict};
-use gatun_wire::{DropReason, Packet};
+use gatun_wire::{DropReason, Packet, vxlan};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use serde::Serialize;
 use std::net::Ipv4Addr;
@@ -74,6 +76,19 @@ impl Setup {
             plans::log(&mut plan, self.events, self.ports, self.buffers)?;
         }
         Ok(plan)
+    }
+
+    /// Writes a packet from inside for each chosen flow.
+    fn from_inside(self, chosen: &[u64]) -> impl FnMut(usize, &mut [u8]) -> usize {
+        let Setup { flows, frame, kind, .. } = self;
+        move |i, out| match chosen.get(i) {
+            Some(&flow) if kind == Kind::Nat44 => {
+                let Flow44 { inside, server } = flows.get44(flow);
+                packets::write44(inside, server, frame, out)
+            }
+            Some(&flow) => packets::write6(&flows.get(flow), frame, out),
+            None => 0,
+        }
     }
 }
 
@@ -215,14 +230,7 @@ impl Driver {
     pub(super) fn outbound(&mut self, chosen: &[u64], ends: &[u64]) -> anyhow::Result<Duration> {
         let Setup { flows, frame, kind, .. } = self.setup;
         let ends = self.forget(ends);
-        let mut packets = self.ring.fill(|i, out| match chosen.get(i) {
-            Some(&flow) if kind == Kind::Nat44 => {
-                let Flow44 { inside, server } = flows.get44(flow);
-                packets::write44(inside, server, frame, out)
-            }
-            Some(&flow) => packets::write6(&flows.get(flow), frame, out),
-            None => 0,
-        });
+        let mut packets = self.ring.fill(self.setup.from_inside(chosen));
         packets.truncate(chosen.len());
         self.line.wait();
         let time = timed(&mut self.nat, self.now, &mut packets, &ends, &mut self.tally)?;
@@ -238,6 +246,28 @@ impl Driver {
             self.tally.verified += 1;
         }
         self.read_events();
+        Ok(time)
+    }
+
+    /// Has one packet of each chosen flow from inside redirected to another node, and checks it.
+    pub(super) fn redirected(&mut self, chosen: &[u64], cluster: &Cluster) -> anyhow::Result<Duration> {
+        let is_v6 = self.setup.kind != Kind::Nat44;
+        let mut originals = Ring::new(chosen.len())?;
+        let originals = originals.fill(self.setup.from_inside(chosen));
+        let mut packets = self.ring.fill(self.setup.from_inside(chosen));
+        packets.truncate(chosen.len());
+        self.line.wait();
+        let time = timed_redirect(&mut self.nat, self.now, &mut packets, cluster)?;
+        for (packet, original) in packets.iter_mut().zip(originals) {
+            let mut expected = original.bytes().to_vec();
+            vxlan::take_hop(&mut expected, is_v6);
+            let origin = vxlan::decapsulate(packet).map_err(|why| anyhow::anyhow!("{}", why.name()))?;
+            anyhow::ensure!(
+                packet.bytes() == expected && origin.from == cluster.tunnel.own,
+                "a wrong packet"
+            );
+            self.tally.verified += 1;
+        }
         Ok(time)
     }
 
@@ -439,6 +469,48 @@ impl Driver {
             }
         }
     }
+}
+
+/// Another node of a cluster, which translates everything.
+pub(super) struct Cluster {
+    steering: Steering,
+    tunnel: Tunnel,
+}
+
+impl Cluster {
+    /// Creates the steering of a plan with one shard.
+    ///
+    /// # Errors
+    /// The plan cannot be divided.
+    pub(super) fn new(setup: &Setup) -> anyhow::Result<Cluster> {
+        let plan = Plan { shards: Some(1), ..setup.plan()? };
+        let shares = Shares::new(&plan, 1, [7; 4]).map_err(|error| anyhow::anyhow!("{}", error.0))?;
+        let node = |last: u8| Ipv4Addr::new(198, 18, 0, last).into();
+        let nodes = vec![node(1), node(2)];
+        let tunnel = Tunnel { own: node(1), port: vxlan::PORT, vni: 1, mtu: 1600, nodes };
+        Ok(Cluster { steering: shares.steering, tunnel })
+    }
+}
+
+/// Finds the shards of packets, and redirects the packets. Returns the CPU time of the thread.
+#[inline(never)]
+fn timed_redirect(
+    nat: &mut Nat,
+    now: Instant,
+    packets: &mut [Packet<'_>],
+    cluster: &Cluster,
+) -> anyhow::Result<Duration> {
+    let start = ThreadTime::now();
+    let mut redirected = 0;
+    for packet in &mut *packets {
+        let is_ours = cluster.steering.part_of(packet.bytes(), 0) == Some(0);
+        let verdict = nat.redirect(now, packet, &cluster.tunnel, 1);
+        nat.drain_emitted(|_| {});
+        redirected += usize::from(is_ours && verdict == Verdict::Redirect);
+    }
+    let time = start.elapsed();
+    anyhow::ensure!(redirected == packets.len(), "{redirected} of {} packets", packets.len());
+    Ok(time)
 }
 
 /// Translates packets in bursts, all of which must be forwarded. Sessions of `ends` are ended between the

@@ -4,7 +4,7 @@
 //! directions, lets all sessions expire, and opens them once more.
 
 use super::churn;
-use super::driver::{Driver, Kind, Prepared, Setup, Tally};
+use super::driver::{Cluster, Driver, Kind, Prepared, Setup, Tally};
 use super::measure::{StartingLine, cpu_model, each, median, resident_bytes, round};
 use super::packets::Flows;
 use super::plans::{FeedScope, Logged, Ports};
@@ -84,6 +84,10 @@ pub(super) struct Args {
     /// packet, alternating with rounds without churn
     #[arg(long, default_value_t = 0)]
     kills_per_second: u64,
+    /// Also measure packets that another node of a cluster translates: they get the headers of the tunnel to
+    /// it
+    #[arg(long)]
+    redirect: bool,
     /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
@@ -138,6 +142,8 @@ struct Report {
     ns_outbound: f64,
     /// IPv4 to IPv6 (NAT44: to inside), median of the rounds.
     ns_inbound: f64,
+    /// Packet from inside that another node translates, median of the rounds. `None` if not measured.
+    ns_redirected: Option<f64>,
     /// Translation of a session's first packet, mean over all sessions. `None` without state.
     ns_new_session: Option<f64>,
     /// The same after all sessions have expired: the memory is already allocated.
@@ -162,6 +168,7 @@ struct Report {
 /// Returns an error if the engine cannot be built, or a translated packet is wrong.
 pub(super) fn execute(args: &Args) -> anyhow::Result<()> {
     anyhow::ensure!(args.sessions >= args.workers, "fewer sessions than workers");
+    anyhow::ensure!(!args.redirect || args.is_stateful(), "siit has no shards");
     anyhow::ensure!(args.kills_per_second == 0 || args.is_stateful(), "siit has no sessions to end");
     let report = measure(args)?;
     if args.json {
@@ -190,6 +197,9 @@ fn print_table(r: &Report) {
     }
     println!("  v6>v4                  {:>10.1} ns/packet", r.ns_outbound);
     println!("  v4>v6                  {:>10.1} ns/packet", r.ns_inbound);
+    if r.ns_redirected.is_some() {
+        println!("  to another node        {:>10} ns/packet", optional(r.ns_redirected));
+    }
     println!("  new session            {:>10} ns", optional(r.ns_new_session));
     println!("    opened again         {:>10} ns", optional(r.ns_new_session_again));
     println!("  end of a session       {:>10} ns", optional(r.ns_delete));
@@ -205,6 +215,7 @@ fn print_table(r: &Report) {
 struct Measured {
     outbound_ns: Vec<f64>,
     inbound_ns: Vec<f64>,
+    redirected_ns: Vec<f64>,
     closing: Duration,
     reopening: Duration,
     churn: Option<churn::Report>,
@@ -246,6 +257,7 @@ fn measure(args: &Args) -> anyhow::Result<Report> {
         records: total(|t| t.records),
         ns_outbound: all(|m| &m.outbound_ns),
         ns_inbound: all(|m| &m.inbound_ns),
+        ns_redirected: args.redirect.then(|| all(|m| &m.redirected_ns)),
         ns_new_session: per_session(opening.as_nanos() as f64),
         ns_new_session_again: per_session(reopening.as_nanos() as f64),
         ns_delete: per_session(closing.as_nanos() as f64),
@@ -260,6 +272,7 @@ fn measure(args: &Args) -> anyhow::Result<Report> {
 /// Measures the rounds of one worker and the end of its sessions.
 fn rounds(args: &Args, mut driver: Driver) -> anyhow::Result<Measured> {
     let mut measured = Measured::default();
+    let cluster = args.redirect.then(|| Cluster::new(&args.setup(0))).transpose()?;
     let a_packet = |time: Duration, packets: &[u64]| time.as_nanos() as f64 / packets.len() as f64;
     for _ in 0..args.rounds {
         driver.now = driver.now.plus_ms(1);
@@ -269,6 +282,10 @@ fn rounds(args: &Args, mut driver: Driver) -> anyhow::Result<Measured> {
         let chosen = if args.replies { chosen } else { driver.choose() };
         let time = driver.inbound(&chosen, &[])?;
         measured.inbound_ns.push(a_packet(time, &chosen));
+        if let Some(cluster) = &cluster {
+            let time = driver.redirected(&chosen, cluster)?;
+            measured.redirected_ns.push(a_packet(time, &chosen));
+        }
     }
     if args.kills_per_second > 0 {
         measured.churn = Some(churn::measure(&mut driver, args.kills_per_second, args.rounds)?);

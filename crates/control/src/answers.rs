@@ -191,6 +191,7 @@ impl Control {
             rejected: conversion::count(engine.rejected()),
             dropped_silently: conversion::count(engine.dropped),
             held: engine.held,
+            redirected: conversion::count(engine.redirected),
             packets_accounted,
             troubles: troubles::of(
                 all.len(),

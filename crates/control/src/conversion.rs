@@ -318,6 +318,7 @@ pub(crate) fn counters(total: &Snapshot) -> Vec<Counter> {
     both("answered", e.replied, "Answered, with an ICMP error or an echo reply.");
     both("passed", e.passed, "Not for the translator.");
     both("dropped", e.dropped, "Dropped without an answer.");
+    both("redirected", e.redirected, "Sent to the nodes of the cluster that translate them.");
     all.push(counter("held_packets", e.held, "Held at this moment."));
     for EngineCounter { name, value, help } in engine_counters::ALL {
         all.push(counter(name, value(e), help));

@@ -381,6 +381,7 @@ fn fate(told: &api::Explanation) -> Vec<String> {
             "it waits six seconds for the inside host to open the connection itself (RFC 6146 3.5.2.2)"
                 .into(),
         ],
+        Outcome::Redirected => vec!["another node of the cluster translates it".into()],
         Outcome::Unknown | Outcome::Other => {
             vec!["the outcome depends on a random choice, or packets of this kind are not predicted".into()]
         }

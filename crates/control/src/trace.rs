@@ -172,6 +172,7 @@ fn packet(names: &Names, worker: u32, time: SystemTime, traced: &TracedPacket) -
         Verdict::Reply(Reply::Error(reason)) => (api::Fate::Dropped, Some(reason), true),
         Verdict::Drop(reason) => (api::Fate::Dropped, Some(reason), false),
         Verdict::Held => (api::Fate::Held, None, false),
+        Verdict::Redirect => (api::Fate::Redirected, None, false),
     };
     let length = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
     // Only headers were recorded: zeros stand for the rest of the payload.

@@ -57,6 +57,9 @@ fn packets(snapshot: &Snapshot) -> Table {
     row("dropped", engine.refused());
     row("of these with an ICMP error", engine.rejected());
     row("of these silently", engine.dropped);
+    if engine.redirected != Count::default() {
+        row("redirected to other nodes", engine.redirected);
+    }
     let mut plain = |name: &str, n: u64| {
         table.add_row([name.to_owned(), group(n), String::new()]);
     };

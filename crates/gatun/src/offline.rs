@@ -157,7 +157,8 @@ impl<W: Write, D: Write> Offline<W, D> {
                 self.output.write(frame.time, &frame, layout, packet, answer).context(OUTPUT_FAILED)?;
                 self.outcome.written += 1;
             }
-            Verdict::Drop(_) | Verdict::Held => {}
+            // A capture belongs to no cluster, so nothing is redirected.
+            Verdict::Drop(_) | Verdict::Held | Verdict::Redirect => {}
         }
         if let (Some(drops), Verdict::Drop(reason) | Verdict::Reply(gatun_nat::Reply::Error(reason))) =
             (&mut self.drops, verdicts[0])

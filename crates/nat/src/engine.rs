@@ -13,6 +13,7 @@ mod fast_path_tests;
 mod look_ahead_tests;
 mod offload;
 mod operations;
+mod redirect;
 mod standby;
 #[cfg(test)]
 mod tests;

@@ -31,7 +31,7 @@ pub use base::shards::ShardSet;
 pub use base::step::Step;
 pub use base::time::Instant;
 pub use base::verdict::{Reply, Verdict};
-pub use base::{counters, index, plan, rng, shards, special, step, tcp_fsm, time, verdict};
+pub use base::{counters, index, plan, redirect, rng, shards, special, step, tcp_fsm, time, verdict};
 pub use engine::{BURST, Nat, Occupancy};
 pub use lifecycle::clear::{ClearCursor, Cleared, Extent, SessionKey};
 pub use lifecycle::offload::FeedCursor;

@@ -29,6 +29,7 @@ pub mod rfc7915;
 pub mod segment;
 pub mod text;
 pub mod view;
+pub mod vxlan;
 
 pub use core::net::{Ipv4Addr, Ipv6Addr};
 pub use drop::DropReason;

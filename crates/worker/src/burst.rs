@@ -15,6 +15,10 @@ const _: () = assert!(gatun_io::BURST_MAX <= BURST);
 pub(crate) trait Engine {
     fn process(&mut self, now: Instant, burst: &mut [Packet<'_>], verdicts: &mut [Verdict]) -> usize;
     fn drain_emitted(&mut self, send: impl FnMut(Emitted<'_>));
+    /// Engine of a cluster's node, which redirects packets.
+    fn nat(&mut self) -> Option<&mut Nat> {
+        None
+    }
     /// Prediction for a packet, if the engine has one.
     fn explain(&self, _: &mut Packet<'_>) -> Option<Explanation> {
         None
@@ -30,6 +34,10 @@ impl Engine for Nat {
         Nat::drain_emitted(self, send);
     }
 
+    fn nat(&mut self) -> Option<&mut Nat> {
+        Some(self)
+    }
+
     fn explain(&self, packet: &mut Packet<'_>) -> Option<Explanation> {
         Some(Nat::explain(self, packet))
     }
@@ -38,10 +46,10 @@ impl Engine for Nat {
 /// Output of a burst: the device, or another worker.
 pub(crate) struct BurstOutput<'a> {
     tx: &'a mut dyn Transmit,
-    exchange: Option<&'a mut Exchange>,
+    pub(crate) exchange: Option<&'a mut Exchange>,
     /// Index in the device's burst of each packet of the present burst. `None` if the packets are not the
     /// device's.
-    indices: Option<[u8; BURST]>,
+    pub(crate) indices: Option<[u8; BURST]>,
 }
 
 impl<'a> BurstOutput<'a> {
@@ -75,9 +83,13 @@ impl<'a> BurstOutput<'a> {
     }
 
     fn forward(&mut self, index: usize, packet: &mut Packet<'_>) {
-        if self.hand_on(packet) {
-            return;
+        if !self.hand_on(packet) {
+            self.transmit(index, packet);
         }
+    }
+
+    /// Gives a packet to the device.
+    fn transmit(&mut self, index: usize, packet: &mut Packet<'_>) {
         match self.indices.as_ref().and_then(|indices| indices.get(index)) {
             Some(index) => self.tx.forward(usize::from(*index), packet),
             None => self.tx.send(packet),
@@ -114,7 +126,10 @@ impl BurstHandler {
         mut way: BurstOutput<'_>,
     ) {
         self.stats.bursts += 1;
-        let kept = way.sort_out(burst);
+        let kept = match way.exchange.as_mut().and_then(|exchange| exchange.take_redirection()) {
+            Some(redirection) => self.sort_by_shard(engine, now, burst, &mut way, redirection),
+            None => way.sort_out(burst),
+        };
         let burst = &mut burst[..kept];
         if self.tracer.is_some() {
             return self.handle_traced(engine, now, burst, way);
@@ -182,7 +197,7 @@ impl BurstHandler {
 
     /// Sends the packets of a burst, each followed by the packets that the engine created for it. Returns the
     /// number of the latter.
-    fn send(
+    pub(crate) fn send(
         &mut self,
         engine: &mut impl Engine,
         burst: &mut [Packet<'_>],
@@ -227,6 +242,10 @@ fn send_one(
         Verdict::Pass => {
             stats.pass += 1;
             way.forward(index, packet);
+        }
+        Verdict::Redirect => {
+            stats.redirect += 1;
+            way.transmit(index, packet);
         }
         Verdict::Drop(_) => stats.drop += 1,
         Verdict::Held => stats.held += 1,

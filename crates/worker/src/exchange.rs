@@ -13,6 +13,8 @@ mod ring;
 
 use arrayvec::ArrayVec;
 use gatun_io::{BURST_MAX, STRIDE, Waker};
+use gatun_nat::Nat;
+use gatun_nat::redirect::{Place, Redirection};
 use gatun_nat::workers::Steering;
 use gatun_wire::Packet;
 use ring::{ReceivedPackets, RingReader, RingWriter};
@@ -84,6 +86,8 @@ struct PeerLink {
 /// One worker's part of the exchange.
 pub struct Exchange {
     steering: Arc<Steering>,
+    /// Places of the shards, at a node of a cluster.
+    redirection: Option<Arc<Redirection>>,
     /// Links by worker; `None` for the worker itself.
     links: Vec<Option<PeerLink>>,
     inboxes: Vec<RingReader>,
@@ -104,6 +108,7 @@ pub fn exchange(workers: usize, steering: &Arc<Steering>) -> io::Result<Vec<Exch
     for _ in 0..workers {
         shares.push(Exchange {
             steering: Arc::clone(steering),
+            redirection: None,
             links: Vec::new(),
             inboxes: Vec::new(),
             turn: 0,
@@ -144,10 +149,40 @@ impl Exchange {
         std::mem::swap(&mut self.steering, steering);
     }
 
+    /// Replaces the places of the shards of a cluster, and returns the old ones. `None` means that this node
+    /// translates all of them.
+    pub fn redirect_by(&mut self, redirection: &mut Option<Arc<Redirection>>) {
+        std::mem::swap(&mut self.redirection, redirection);
+    }
+
+    /// Tells the worker's engine which shards other nodes translate.
+    pub(crate) fn tell(&self, nat: &mut Nat) {
+        nat.set_elsewhere(self.redirection.as_ref().map_or_else(Default::default, |all| all.elsewhere()));
+    }
+
+    /// Takes the places out; put them back by [`redirect_by`](Self::redirect_by).
+    pub(crate) fn take_redirection(&mut self) -> Option<Arc<Redirection>> {
+        self.redirection.take()
+    }
+
+    /// Shard of a packet, in a cluster. `None` if it needs no state.
+    pub(crate) fn shard_of(&self, packet: &Packet<'_>) -> Option<u8> {
+        self.steering.part_of(packet.bytes(), packet.realm).map(|shard| shard as u8)
+    }
+
     /// Gives a received packet to the worker that has its session. Returns false if this worker or any worker
     /// may process it.
     pub(crate) fn hand_over(&mut self, packet: &Packet<'_>) -> bool {
-        let given = self.give(self.steering.owner(packet.bytes(), packet.realm), packet);
+        self.hand_over_to(self.steering.owner(packet.bytes(), packet.realm), packet)
+    }
+
+    /// Gives a received packet to the worker of a shard.
+    pub(crate) fn hand_over_by_shard(&mut self, shard: u8, packet: &Packet<'_>) -> bool {
+        self.hand_over_to(Some(self.steering.worker_of(shard.into())), packet)
+    }
+
+    fn hand_over_to(&mut self, owner: Option<usize>, packet: &Packet<'_>) -> bool {
+        let given = self.give(owner, packet);
         let ExchangeCounters { before, before_lost, .. } = &mut self.handed;
         count(given, before, before_lost)
     }
@@ -155,9 +190,17 @@ impl Exchange {
     /// Gives a translated packet to the worker that owns its destination address. Returns false if no other
     /// worker owns it.
     pub(crate) fn hand_on(&mut self, packet: &Packet<'_>) -> bool {
-        let given = self.give(self.steering.owner_after(packet.bytes()), packet);
+        let owner = self.steering.owner_after(packet.bytes()).filter(|_| self.returns_here(packet));
+        let given = self.give(owner, packet);
         let ExchangeCounters { after, after_lost, .. } = &mut self.handed;
         count(given, after, after_lost)
+    }
+
+    /// Returns whether this node translates the shard of a packet's destination, which is a public address.
+    fn returns_here(&self, packet: &Packet<'_>) -> bool {
+        let Some(redirection) = &self.redirection else { return true };
+        let shard = self.steering.shard_after(packet.bytes());
+        shard.is_some_and(|shard| redirection.place(shard) == Place::Here)
     }
 
     /// Puts a packet into another worker's ring. `None` if no other worker owns it, `Some(false)` if the ring

@@ -12,6 +12,7 @@ pub mod exchange;
 pub mod jobs;
 pub mod mailbox;
 pub mod offload;
+mod redirect;
 pub mod standby;
 pub mod stats;
 pub mod trace;
@@ -108,6 +109,8 @@ impl Worker {
         exchange: Option<Exchange>,
     ) -> (Worker, Handle) {
         let (handle, mailbox) = mailbox::pair(waker.clone());
+        let mut nat = nat;
+        exchange.iter().for_each(|exchange| exchange.tell(&mut nat));
         let bursts = BurstHandler::default();
         let worker = Worker {
             nat,
@@ -254,6 +257,13 @@ impl Worker {
                     exchange.steer_by(steering);
                 }
                 let _ = answer.send(Applied { result, change, steering });
+            }
+            Request::Redirect(mut redirection, answer) => {
+                if let Some(exchange) = &mut self.exchange {
+                    exchange.redirect_by(&mut redirection);
+                    exchange.tell(&mut self.nat);
+                }
+                let _ = answer.send(redirection);
             }
             Request::RestoreStatus(answer) => {
                 let finished = if self.nat.is_inheriting() { None } else { Some(self.nat.take_finished()) };

@@ -7,6 +7,7 @@ use crate::trace::{self, TraceGuard, TraceRequest, TraceSink, Tracer};
 use gatun_io::{Mailbox, Waker};
 use gatun_nat::feed::{Command, Feed};
 use gatun_nat::reconfigure::{ApplyError, Change, Outline, Settled};
+use gatun_nat::redirect::Redirection;
 use gatun_nat::session_file::{FinishedInheritance, RestoreProgress};
 use gatun_nat::standby::PeerCommand;
 use gatun_nat::workers::Steering;
@@ -21,6 +22,7 @@ pub(crate) enum Request {
     Outline(SyncSender<Outline>),
     Apply(Box<Change>, Option<Arc<Steering>>, SyncSender<Applied>),
     SettlingProgress(SyncSender<SettlingProgress>),
+    Redirect(Option<Arc<Redirection>>, SyncSender<Option<Arc<Redirection>>>),
     RestoreStatus(SyncSender<RestoreStatus>),
     AttachFeed(Option<Box<Feed>>, SyncSender<Option<Box<Feed>>>),
     AttachPeerFeed(Option<Box<Feed>>, SyncSender<Option<Box<Feed>>>),
@@ -149,6 +151,18 @@ impl Handle {
         self.peer_commands.submit(commands, done)?;
         self.waker.wake();
         Ok(())
+    }
+
+    /// Changes which node of a cluster translates which shard, between two bursts. The worker has to have
+    /// been created by [`Worker::sharing`](crate::Worker::sharing). Returns the previous places, to be
+    /// dropped here.
+    /// `None` as for a snapshot; the change may then be made later.
+    pub fn redirect(
+        &self,
+        redirection: Option<Arc<Redirection>>,
+        timeout: Duration,
+    ) -> Option<Option<Arc<Redirection>>> {
+        self.answer(timeout, |sender| Request::Redirect(redirection, sender))
     }
 
     /// Progress of the last change. `None` as for a snapshot.

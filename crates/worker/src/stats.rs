@@ -26,6 +26,8 @@ pub struct WorkerStats {
     pub drop: u64,
     /// Packets held by the engine.
     pub held: u64,
+    /// Packets sent to another node of a cluster.
+    pub redirect: u64,
     /// Packets that the engine created and the worker sent.
     pub emitted: u64,
     /// Packets that the engine did not process although it had room again: a defect of the engine.
@@ -61,11 +63,12 @@ impl Snapshot {
     /// named reason, or the packet went to another worker.
     pub fn conserved(&self) -> bool {
         let (w, h) = (&self.worker, &self.worker.handed);
-        let fates = w.forward + w.pass + w.reply + w.drop + w.held;
+        let fates = w.forward + w.pass + w.reply + w.drop + w.held + w.redirect;
         self.engine.conserved()
             && self.engine.rx.packets == fates + self.engine.received_outside()
             && self.backend.rx_packets + h.taken == fates + w.stalled + h.before + h.before_lost
-            && self.backend.tx_given() + h.after + h.after_lost == w.forward + w.pass + w.reply + w.emitted
+            && self.backend.tx_given() + h.after + h.after_lost
+                == w.forward + w.pass + w.reply + w.redirect + w.emitted
     }
 }
 
@@ -89,6 +92,7 @@ impl AddAssign<&Snapshot> for Snapshot {
         a.reply += b.reply;
         a.drop += b.drop;
         a.held += b.held;
+        a.redirect += b.redirect;
         a.emitted += b.emitted;
         a.stalled += b.stalled;
         a.handed.add(b.handed);
@@ -117,6 +121,7 @@ fn add_counters(a: &mut Counters, b: &Counters) {
     a.translated.iter_mut().zip(b.translated).for_each(|(x, y)| *x += y);
     a.drops.iter_mut().flatten().zip(b.drops.iter().flatten()).for_each(|(x, y)| *x += *y);
     a.held += b.held;
+    a.redirected += b.redirected;
     a.echo_replies += b.echo_replies;
     a.icmp_errors_sent += b.icmp_errors_sent;
     a.icmp_errors_limited += b.icmp_errors_limited;

@@ -94,6 +94,8 @@ words! {
         Echo = "echo",
         /// A SYN from outside that waits six seconds for the inside host to open the connection.
         Held = "held",
+        /// Sent to the node of the cluster that translates it.
+        Redirected = "redirected",
         /// The outcome cannot be predicted.
         Unknown = "unknown",
     }

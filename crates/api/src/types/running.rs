@@ -161,6 +161,8 @@ structs! {
         pub dropped_silently: Count,
         /// Packets held at this moment.
         pub held: u64,
+        /// Packets sent to the nodes of the cluster that translate them.
+        pub redirected: Count,
         /// True if every received packet is accounted for.
         pub packets_accounted: bool,
         /// Conditions that need attention, the most urgent first.

@@ -71,7 +71,7 @@ pub(super) const METRICS: &[Metric] = &[
             v.workers()
                 .for_each(|(n, w)| fates(w).iter().for_each(|(fate, c)| s.add(&[&n, fate], c.packets)));
         },
-        "Packets by worker and fate. A received packet is forwarded (handed to the device: gatun_device_errors_total has those that it refused), echo_replied, passed, rejected (with an ICMP error), dropped_silently or held.",
+        "Packets by worker and fate. A received packet is forwarded (handed to the device: gatun_device_errors_total has those that it refused), echo_replied, passed, rejected (with an ICMP error), dropped_silently, redirected (to another node of a cluster) or held.",
     ),
     counter(
         "worker_bytes",

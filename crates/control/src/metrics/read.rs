@@ -13,7 +13,7 @@ use gatun_worker::Snapshot;
 pub(super) const DIRECTIONS: [(Direction, &str); 3] =
     [(Direction::SixToFour, "v6>v4"), (Direction::FourToSix, "v4>v6"), (Direction::FourToFour, "v4>v4")];
 
-pub(super) fn fates(snapshot: &Snapshot) -> [(&'static str, Count); 6] {
+pub(super) fn fates(snapshot: &Snapshot) -> [(&'static str, Count); 7] {
     let e = &snapshot.engine;
     [
         ("received", e.rx),
@@ -22,6 +22,7 @@ pub(super) fn fates(snapshot: &Snapshot) -> [(&'static str, Count); 6] {
         ("passed", e.passed),
         ("rejected", e.rejected()),
         ("dropped_silently", e.dropped),
+        ("redirected", e.redirected),
     ]
 }
 

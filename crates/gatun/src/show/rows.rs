@@ -70,6 +70,7 @@ impl Shown for Status {
         "  with an ICMP error",
         "  silently",
         "held",
+        "redirected",
         "every packet accounted for",
     ];
 
@@ -105,6 +106,7 @@ impl Shown for Status {
             packets(&self.rejected),
             packets(&self.dropped_silently),
             group(self.held),
+            packets(&self.redirected),
             packets_accounted.to_owned(),
         ]
     }

@@ -1,4 +1,4 @@
-//! Counters of the engine. At all times `rx == forwarded + passed + replied + dropped + held`.
+//! Counters of the engine. At all times `rx == forwarded + passed + replied + dropped + held + redirected`.
 
 use core::ops::AddAssign;
 use gatun_wire::DropReason;
@@ -146,6 +146,9 @@ pub struct Counters {
     pub dropped: Count,
     /// Gauge: packets held at this moment.
     pub held: u64,
+    /// Packets sent to the node of the cluster that translates them. A packet that left as several fragments
+    /// counts once.
+    pub redirected: Count,
     /// Refused packets by direction and reason. Their sum is `dropped` plus the errors in `replied`.
     pub drops: [[Count; DropReason::COUNT]; Direction::COUNT],
     /// Translated packets by direction; their sum is `forwarded`.
@@ -185,6 +188,7 @@ impl Default for Counters {
             replied: Count::default(),
             dropped: Count::default(),
             held: 0,
+            redirected: Count::default(),
             drops: [[Count::default(); DropReason::COUNT]; Direction::COUNT],
             translated: [Count::default(); Direction::COUNT],
             hairpinned: Count::default(),
@@ -278,5 +282,6 @@ impl Counters {
                 + self.replied.packets
                 + self.dropped.packets
                 + self.held
+                + self.redirected.packets
     }
 }

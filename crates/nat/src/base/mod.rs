@@ -9,6 +9,7 @@ pub(crate) mod event_kind;
 pub mod index;
 pub(crate) mod outcome;
 pub mod plan;
+pub mod redirect;
 pub mod rng;
 pub mod shards;
 pub mod special;

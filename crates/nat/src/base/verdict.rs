@@ -13,6 +13,8 @@ pub enum Verdict {
     Forward,
     /// The packet is not for the translator. The caller may pass it on untranslated, or count it.
     Pass,
+    /// The packet is on its way to another node of the cluster: send it.
+    Redirect,
     /// The buffer now holds an answer to the packet's sender: send it.
     Reply(Reply),
     /// The packet was dropped for this reason.

@@ -68,6 +68,7 @@ impl Nat {
             StandbySweep::EndUnwalked => drop(self.end_unwalked(now, shards, at, budget)),
             StandbySweep::ForgetPeer => self.forget_peer(now, shards, at, budget),
             StandbySweep::Drop => self.drop_shards(now, shards, at, budget),
+            StandbySweep::Revoke => self.revoke(now, shards, at, budget),
         }
     }
 
@@ -111,5 +112,13 @@ impl Nat {
     pub fn drop_shards(&mut self, now: Instant, shards: ShardSet, at: &mut FeedCursor, budget: usize) {
         self.at(now);
         standby::drop_shards(&mut self.core.state.tables, shards, at, budget);
+    }
+
+    /// Ends the sessions of some shards that the other member does not know, and whose ports this one has no
+    /// right to any more: the next owner may assign them. Nobody is told, and no port waits. It stops as
+    /// [`drop_shards`](Self::drop_shards).
+    pub fn revoke(&mut self, now: Instant, shards: ShardSet, at: &mut FeedCursor, budget: usize) {
+        self.at(now);
+        standby::revoke(&mut self.core.state.tables, shards, at, budget);
     }
 }

@@ -293,7 +293,43 @@ fn sizes() -> Raised {
         (NoHeadroom, no_room),
         (EmitFull, no_buffer()),
         (KernelWrite, dropped_outside()),
+        (RedirectLoop, dropped_by_node(RedirectLoop)),
+        (ShardNowhere, dropped_by_node(ShardNowhere)),
+        (ShardFenced, dropped_by_node(ShardFenced)),
+        (TunnelHeader, from_tunnel(&[0; 8])),
+        (TunnelSource, from_tunnel(&in_tunnel(0))),
+        (TunnelVni, from_tunnel(&in_tunnel(1))),
     ]
+}
+
+/// Test bed of a cluster's node that has found a reason to drop a packet.
+fn dropped_by_node(reason: DropReason) -> Bed {
+    let mut bed = Bed::new(&siit());
+    let mut bytes = from_host(b"x");
+    let len = bytes.len();
+    let packet = Packet::new(&mut bytes, 0, len).unwrap();
+    assert_eq!(bed.nat.refuse(bed.now, &packet, reason), Verdict::Drop(reason));
+    bed
+}
+
+/// Content of a datagram in the tunnel, with a network identifier.
+fn in_tunnel(vni: u8) -> Vec<u8> {
+    let ethernet = [&gatun_wire::vxlan::TO_MAC[..], &gatun_wire::vxlan::FROM_MAC, &[0x86, 0xdd]].concat();
+    [&[8, 0, 0, 0, 0, 0, vni, 0][..], &ethernet, &from_host(b"x")].concat()
+}
+
+/// Test bed whose tunnel has got a datagram: of a stranger, or with a network identifier of another cluster.
+fn from_tunnel(content: &[u8]) -> Bed {
+    let mut bed = Bed::new(&siit());
+    let (own, stranger) = ("192.0.2.77", "192.0.2.78");
+    let node = if content.get(6) == Some(&1) { stranger } else { "192.0.2.79" };
+    let nodes = vec![node.parse().unwrap()];
+    let tunnel = crate::redirect::Tunnel { own: own.parse().unwrap(), port: 4789, vni: 9, mtu: 1500, nodes };
+    let mut bytes = udp4(stranger, 50_000, own, 4789, content);
+    let len = bytes.len();
+    let mut packet = Packet::new(&mut bytes, 0, len).unwrap();
+    assert!(bed.nat.receive_redirected(bed.now, &mut packet, &tunnel).is_err());
+    bed
 }
 
 /// Test bed whose fast path has dropped packets.

@@ -50,7 +50,11 @@ fn prefetch(core: &Core, now: Instant, action: &PeerAction) {
             }
         }
         PeerAction::Released(id) => tables.prefetch_record(id.record),
-        PeerAction::WalkBegins(_) | PeerAction::Link(..) | PeerAction::Right(..) => {}
+        PeerAction::WalkBegins(_)
+        | PeerAction::Link(..)
+        | PeerAction::Right(..)
+        | PeerAction::Until(..)
+        | PeerAction::Revoke(_) => {}
     }
 }
 
@@ -90,6 +94,17 @@ fn one(core: &mut Core, now: Instant, action: &PeerAction) -> PeerOutcome {
             PeerOutcome::Done
         }
         PeerAction::Right(first, last, right) => set_right(tables, (first, last), right),
+        PeerAction::Until(shards, fence) => {
+            tables.standby.set_fence(shards, fence);
+            PeerOutcome::Done
+        }
+        PeerAction::Revoke(flow) => match tables.find_outside(&flow) {
+            Some(id) => {
+                tables.close(id);
+                PeerOutcome::Done
+            }
+            None => PeerOutcome::Gone,
+        },
     }
 }
 
@@ -408,6 +423,25 @@ pub(crate) fn drop_shards(tables: &mut Tables, shards: ShardSet, at: &mut FeedCu
             tables.close_untold(id);
         } else if record.is_quarantined() && record.is_replicated() {
             tables.release_for_peer(id);
+        }
+    }
+}
+
+/// Ends the sessions of some shards silently that the other member does not know, and whose ports this one
+/// may not assign any more.
+pub(crate) fn revoke(tables: &mut Tables, shards: ShardSet, at: &mut FeedCursor, mut budget: usize) {
+    while budget > 0 && tables.end_budget(1) > 0 {
+        let Some(id) = at.advance(tables) else { break };
+        budget = budget.saturating_sub(LOOK);
+        let record = *tables.get(id);
+        let is_untold = record.is_session() && !record.is_replicated() && !record.is_of_static();
+        if !is_untold || !tables.is_in(shards, &record) {
+            continue;
+        }
+        let pool = tables.pools.get(tables.place_of(&record).pool);
+        if pool.is_some_and(|pool| !pool.may_assign(record.address_ix, record.outside_port)) {
+            budget = budget.saturating_sub(FOUND);
+            tables.close_untold(id);
         }
     }
 }

@@ -158,7 +158,7 @@ impl FragmentPath<'_, '_> {
             Ok(to) => to,
             Err(reason) => return self.first(packet, Err(reason.into())),
         };
-        let Some(at) = self.cx.state.tables.locate(to.addresses().1) else {
+        let Some(at) = self.cx.state.tables.locate_hairpin(to.addresses().1) else {
             let parties = self.parties();
             return self.decided(packet, l4, DatagramRewrite::Outbound { instance, to, parties });
         };

@@ -24,6 +24,7 @@ pub(crate) mod own_address;
 pub(crate) mod path_mtu;
 pub(crate) mod policy;
 pub(crate) mod query;
+pub(crate) mod redirect;
 pub(crate) mod restore;
 pub(crate) mod rewrite;
 pub(crate) mod rules;

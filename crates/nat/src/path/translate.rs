@@ -21,10 +21,10 @@ use gatun_wire::{DropReason, Packet, Whole};
 
 /// Direction, received length, and attribution of a packet, to be counted at its end.
 #[derive(Clone, Copy)]
-struct Received {
-    direction: Direction,
-    bytes: usize,
-    attribution: Attribution,
+pub(super) struct Received {
+    pub(super) direction: Direction,
+    pub(super) bytes: usize,
+    pub(super) attribution: Attribution,
 }
 
 /// The last pass over a burst: translates each packet to its counted verdict. Returns the number of processed
@@ -256,7 +256,7 @@ fn drop_packet(core: &mut Core, received: Received, reason: DropReason) -> Verdi
 
 /// Drops a packet, and answers it if its reason has an answer.
 #[cold]
-fn refuse(
+pub(super) fn refuse(
     core: &mut Core,
     now: Instant,
     packet: &mut Packet<'_>,

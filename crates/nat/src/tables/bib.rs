@@ -462,6 +462,13 @@ impl Tables {
         self.addresses.find(address).map(|(pool, address_ix)| PoolAddress { pool, address_ix })
     }
 
+    /// Same as [`locate`](Self::locate), for the destination of a packet from inside that returns to the
+    /// inside here. In a cluster, another node may have the address.
+    #[inline(always)]
+    pub(crate) fn locate_hairpin(&self, address: Ipv4Addr) -> Option<PoolAddress> {
+        self.locate(address).filter(|_| !self.is_elsewhere(address))
+    }
+
     /// Returns the primary record of the binding at an outside address and port.
     #[inline]
     pub(crate) fn binding_at(&self, place: PoolAddress, transport: Transport, port: u16) -> Option<RecordId> {

@@ -11,8 +11,10 @@
 use crate::base::plan::Transport;
 use crate::base::shards::{SHARDS_MAX, ShardSet};
 use crate::base::tcp_fsm::TcpState;
+use crate::base::time::Instant;
 use crate::tables::feed::{Feed, Flow, SessionId};
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use core::net::Ipv4Addr;
 
 pub use crate::tables::pool4::PortRight;
@@ -77,6 +79,20 @@ pub enum PeerAction {
     Link(ShardSet, PeerLink),
     /// Sets the right to the ports of the addresses from the first to the last one.
     Right(Ipv4Addr, Ipv4Addr, PortRight),
+    /// Sets the times until which this member may use some shards without another word.
+    Until(ShardSet, Fence),
+    /// Ends a session of this member as if its lifetime were over: the other member is told.
+    Revoke(OutsideFlow),
+}
+
+/// Times until which a member may use a shard. A process that was stopped must not go on with what others
+/// have got meanwhile, so the engine looks at them itself, with each packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fence {
+    /// From then on it assigns no port of the shard, until this is set again.
+    pub assign: Option<Instant>,
+    /// From then on it translates no packet of the shard.
+    pub translate: Option<Instant>,
 }
 
 /// Reason why a session of the other member is not accepted.
@@ -130,6 +146,8 @@ pub enum StandbySweep {
     ForgetPeer,
     /// [`Nat::drop_shards`](crate::Nat::drop_shards).
     Drop,
+    /// [`Nat::revoke`](crate::Nat::revoke).
+    Revoke,
 }
 
 /// Result of a request.
@@ -172,12 +190,26 @@ pub(crate) struct Standby {
     walks: ShardSet,
     /// True if pools without rights give no ports.
     pub(crate) is_restricted: bool,
+    /// Shards that other nodes translate.
+    pub(crate) elsewhere: ShardSet,
+    /// By shard; none if no shard has a fence.
+    fences: Vec<Fence>,
+    /// Earliest time of a fence at which translation ends.
+    next_fence: Option<Instant>,
 }
 
 impl Default for Standby {
     fn default() -> Self {
         let links = [PeerLink::None; SHARDS_MAX];
-        Standby { feed: None, links, walks: ShardSet::NONE, is_restricted: false }
+        Standby {
+            feed: None,
+            links,
+            walks: ShardSet::NONE,
+            is_restricted: false,
+            elsewhere: ShardSet::NONE,
+            fences: Vec::new(),
+            next_fence: None,
+        }
     }
 }
 
@@ -194,6 +226,45 @@ impl Standby {
     /// Parity of the last walk of the other member that has a shard.
     pub(crate) fn walk(&self, shard: u8) -> bool {
         self.walks.contains(shard)
+    }
+
+    pub(crate) fn set_fence(&mut self, shards: ShardSet, fence: Fence) {
+        self.fences.resize(SHARDS_MAX, Fence::default());
+        let all = (0..=u8::MAX).zip(&mut self.fences);
+        all.filter(|(shard, _)| shards.contains(*shard)).for_each(|(_, known)| *known = fence);
+        self.next_fence = self.fences.iter().filter_map(|fence| fence.translate).min();
+    }
+
+    fn fence(&self, shard: u8) -> Fence {
+        self.fences.get(usize::from(shard)).copied().unwrap_or_default()
+    }
+
+    /// Returns whether ports of a shard may be assigned.
+    pub(crate) fn may_assign(&self, shard: u8, now: Instant) -> bool {
+        self.fence(shard).assign.is_none_or(|until| now < until)
+    }
+
+    fn is_fenced(&self, shard: u8, now: Instant) -> bool {
+        self.fence(shard).translate.is_some_and(|until| now >= until)
+    }
+
+    /// Returns the shards that may not be translated any more.
+    #[inline]
+    pub(crate) fn fenced(&self, now: Instant) -> ShardSet {
+        match self.next_fence {
+            Some(next) if now >= next => self.all_fenced(now),
+            _ => ShardSet::NONE,
+        }
+    }
+
+    #[cold]
+    fn all_fenced(&self, now: Instant) -> ShardSet {
+        (0..=u8::MAX).filter(|shard| self.is_fenced(*shard, now)).collect()
+    }
+
+    /// Returns whether packets of a shard are not translated here.
+    pub(crate) fn is_elsewhere(&self, shard: u8, now: Instant) -> bool {
+        self.elsewhere.contains(shard) || self.is_fenced(shard, now)
     }
 
     pub(crate) fn walk_begins(&mut self, shards: ShardSet) {

@@ -126,6 +126,11 @@ impl Steering {
         self.owner_of_address(flow::destination4(packet)?)
     }
 
+    /// Returns the shard of such a packet: 0 without a cluster.
+    pub fn shard_after(&self, packet: &[u8]) -> Option<u8> {
+        self.shard_of_address(flow::destination4(packet)?)
+    }
+
     /// Returns the worker of an instance's inside host, if that worker also has the public address; `None`
     /// otherwise. In a cluster, both have to be in the same shard.
     pub fn owner_of_session(&self, instance: u8, inside: Ipv6Addr, outside: Ipv4Addr) -> Option<usize> {

@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod redirect;
 mod shards;
 
 use common::*;

@@ -17,13 +17,13 @@ fn sharded(allocation: Allocation, ports: (u16, u16)) -> (Plan, Steering) {
 }
 
 /// A member of a cluster.
-struct Node {
-    member: Member,
-    steering: Steering,
+pub(super) struct Node {
+    pub(super) member: Member,
+    pub(super) steering: Steering,
 }
 
 impl Node {
-    fn new() -> Node {
+    pub(super) fn new() -> Node {
         Node::with(Allocation::default(), (1024, 65_535))
     }
 
@@ -35,17 +35,17 @@ impl Node {
     }
 
     /// Sets the right to ports of all addresses.
-    fn right(&mut self, (first, last): (u16, u16)) {
+    pub(super) fn right(&mut self, (first, last): (u16, u16)) {
         let right = PortRight { first, last, is_owner: true };
         let all = PeerAction::Right([192, 0, 2, 0].into(), [192, 0, 2, 3].into(), right);
         assert_eq!(self.member.order(all), PeerOutcome::Done);
     }
 
-    fn order(&mut self, action: PeerAction) -> PeerOutcome {
+    pub(super) fn order(&mut self, action: PeerAction) -> PeerOutcome {
         self.member.order(action)
     }
 
-    fn pass(&mut self, pass: StandbySweep, shards: ShardSet) {
+    pub(super) fn pass(&mut self, pass: StandbySweep, shards: ShardSet) {
         let (mut at, bed) = (FeedCursor::default(), &mut self.member.bed);
         while !at.is_done() {
             bed.nat.pass_standby(bed.now, (pass, shards), &mut at, 7);
@@ -65,7 +65,7 @@ impl Node {
     }
 
     /// Opens connections of two hosts of each shard. Returns their records by shard.
-    fn connect(&mut self) -> Vec<Vec<SessionRecord>> {
+    pub(super) fn connect(&mut self) -> Vec<Vec<SessionRecord>> {
         let mut records = vec![Vec::new(); SHARDS.into()];
         for host in 0..200 {
             let host = format!("10.0.0.{host}");
@@ -95,7 +95,7 @@ impl Node {
     }
 }
 
-fn set(shards: &[u8]) -> ShardSet {
+pub(super) fn set(shards: &[u8]) -> ShardSet {
     shards.iter().copied().collect()
 }
 

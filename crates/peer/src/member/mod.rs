@@ -285,7 +285,7 @@ impl Member {
             StandbySweep::ForgetWalk => self.is_receiving = false,
             StandbySweep::EndUnwalked => self.state_received(),
             // A pair keeps its shards.
-            StandbySweep::ForgetPeer | StandbySweep::Drop => {}
+            StandbySweep::ForgetPeer | StandbySweep::Drop | StandbySweep::Revoke => {}
         }
     }
 

@@ -11,4 +11,5 @@ mod rfc3022;
 mod six_to_four;
 mod sizes;
 mod super_packets;
+mod vxlan;
 mod zero_checksum;

@@ -443,7 +443,7 @@ impl World {
             Verdict::Forward => None,
             Verdict::Drop(reason) | Verdict::Reply(Reply::Error(reason)) => Some(reason.name()),
             Verdict::Held => Some("held"),
-            Verdict::Pass | Verdict::Reply(Reply::Echo) => Some("not translated"),
+            Verdict::Pass | Verdict::Redirect | Verdict::Reply(Reply::Echo) => Some("not translated"),
         };
         let (whose, number, out) = match sent {
             Sent::Attack => ("attackers", None, true),

@@ -54,7 +54,7 @@ pub(super) fn from6(
     };
     let ports = query::ports(query.transport, outside.1, remote.1, outside.1);
     let to = To4::new((from.view.src, from.view.dst), (outside.0, remote.0), ports);
-    match core.state.tables.locate(to.dst) {
+    match core.state.tables.locate_hairpin(to.dst) {
         Some(at) => {
             let (query, remote) = turned(query, outside);
             let out = (from.instance, &OutboundRewrite::From6(to));
@@ -88,7 +88,7 @@ pub(super) fn from4(
     };
     let ports = query::ports(query.transport, outside.1, remote.1, outside.1);
     let to = Rewrite::new((view.src, view.dst), (outside.0, remote.0), ports);
-    match core.state.tables.locate(to.dst) {
+    match core.state.tables.locate_hairpin(to.dst) {
         Some(at) => {
             let (query, remote) = turned(query, outside);
             let out = (nat.policy.instance, &OutboundRewrite::From4(to));

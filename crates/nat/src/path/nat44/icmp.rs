@@ -42,7 +42,7 @@ pub(crate) fn outbound(
     let id = state.idents.next(state.tables.pair_hash(outside.0, view.dst, query.transport));
     let outer = Rewrite::new((view.src, view.dst), (outside.0, view.dst), Ports::Keep);
     let outer = Rewrite { id: Some(id), ..outer };
-    let Some(at) = state.tables.locate(view.dst) else {
+    let Some(at) = state.tables.locate_hairpin(view.dst) else {
         return icmp_error::translate(packet, view, &embedded, &outer, &inner, nat.link.mtu)
             .map(Step::forward);
     };

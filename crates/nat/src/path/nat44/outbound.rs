@@ -26,7 +26,7 @@ pub(crate) fn query(
 ) -> Result<Step, Refusal> {
     let to = decide(cx, from, query)?;
     let tables = &cx.state.tables;
-    if let Some(at) = tables.locate(to.dst) {
+    if let Some(at) = tables.locate_hairpin(to.dst) {
         let out = (from.nat.policy.instance, &OutboundRewrite::From4(to));
         return hairpin::query(cx, packet, query, out, at);
     }

@@ -45,7 +45,7 @@ pub(crate) fn outbound(
     let settings = &nat.settings;
     let id = state.idents.next(u64::from(u32::from(dst)) << 32);
     let outer = OuterHeader { src: outside.0, dst, id };
-    let Some(at) = state.tables.locate(dst) else {
+    let Some(at) = state.tables.locate_hairpin(dst) else {
         icmp_6to4::translate(packet, &from.view, &embedded, outer, &inner, settings)?;
         return Ok(Step::forward(Whole::Yes));
     };

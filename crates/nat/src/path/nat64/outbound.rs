@@ -122,7 +122,7 @@ fn send(
     to: &To4,
     hash: u64,
 ) -> Result<Step, Refusal> {
-    if let Some(at) = cx.state.tables.locate(to.dst) {
+    if let Some(at) = cx.state.tables.locate_hairpin(to.dst) {
         let out = (from.instance, &OutboundRewrite::From6(*to));
         return hairpin::query(cx, packet, query, out, at);
     }

@@ -80,6 +80,9 @@ impl Tables {
             }
             let part = self.sharding.as_ref().map(|sharding| sharding.of_subscriber(o.subscriber));
             shard = part.unwrap_or(0) as u8;
+            if !self.standby.may_assign(shard, self.now) {
+                return Err(DropReason::PortsExhausted);
+            }
         }
         let s = self.subscribers.get_mut(subscriber).ok_or(DropReason::SubscriberTableFull)?;
         pool.check_pairing(&mut s.holdings);

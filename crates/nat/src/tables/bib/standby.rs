@@ -9,6 +9,7 @@ use crate::tables::feed::{Feed, SessionChange, SessionRecord, Turn};
 use crate::tables::session::{Offload, Ownership, RecordId, Replica, Session};
 use crate::tables::standby::{OutsideFlow, PeerLink};
 use alloc::boxed::Box;
+use core::net::Ipv4Addr;
 
 /// Maximum number of ended sessions of a binding among which one is looked for.
 const ENDED_MAX: usize = 256;
@@ -24,6 +25,14 @@ impl Tables {
     /// Place of the next record.
     pub(crate) fn peer_sequence(&self) -> Option<Sequence> {
         self.standby.feed.as_ref().map(|feed| feed.sequence())
+    }
+
+    /// Returns whether a node of the cluster other than this one translates a public address, or may do so.
+    #[cold]
+    pub(crate) fn is_elsewhere(&self, address: Ipv4Addr) -> bool {
+        let Some(sharding) = &self.sharding else { return false };
+        let shard = sharding.of_address(address);
+        shard.is_none_or(|shard| self.standby.is_elsewhere(shard as u8, self.now))
     }
 
     /// Returns the shard of a record's public address: 0 without a cluster. `None` if the address has left

@@ -27,6 +27,11 @@ impl Pool4State {
         self.rights_mut().get_or_insert_default().set(ix, right, shard);
     }
 
+    /// Returns whether this member may assign a port.
+    pub(crate) fn may_assign(&self, ix: u32, port: u16) -> bool {
+        self.rights().is_none_or(|rights| rights.allows(ix, &(port..=port)))
+    }
+
     /// Takes all rights away, or ends all restrictions.
     pub(crate) fn set_restricted(&mut self, is_restricted: bool) {
         *self.rights_mut() = is_restricted.then(Rights::default);

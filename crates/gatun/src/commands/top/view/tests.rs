@@ -36,6 +36,7 @@ fn status(n: u64) -> Status {
         rejected: count(n * 400),
         dropped_silently: count(n * 600),
         held: 0,
+        redirected: count(0),
         packets_accounted: true,
         troubles: Vec::new(),
     }

@@ -1,0 +1,279 @@
+//! Packets on their way to and from other nodes of a cluster.
+
+use super::shards::{Node, set};
+use super::*;
+use gatun_nat::Instant;
+use gatun_nat::redirect::{Place, Redirection, Tunnel};
+use gatun_nat::standby::Fence;
+use gatun_wire::{Checksum, HEADROOM, Offload, Packet, Segmentation, vxlan};
+
+const OWN: &str = "198.18.0.1";
+const PEER: &str = "198.18.0.2";
+
+fn tunnel() -> Tunnel {
+    let nodes = vec![OWN.parse().unwrap(), PEER.parse().unwrap()];
+    Tunnel { own: OWN.parse().unwrap(), port: vxlan::PORT, vni: 100, mtu: 1500, nodes }
+}
+
+/// Result of a packet that the caller has found to be another node's, or another node to have sent.
+struct Sent {
+    verdict: Verdict,
+    bytes: Vec<u8>,
+    realm: u8,
+    emitted: Vec<Vec<u8>>,
+}
+
+fn through(
+    node: &mut Node,
+    bytes: &[u8],
+    (offload, realm): (Offload, u8),
+    run: impl FnOnce(&mut gatun_nat::Nat, Instant, &mut Packet<'_>) -> Verdict,
+) -> Sent {
+    let bed = &mut node.member.bed;
+    let mut buffer = vec![0; HEADROOM];
+    buffer.extend_from_slice(bytes);
+    buffer.resize(buffer.len() + gatun_wire::TAILROOM, 0);
+    let mut packet = Packet::with_offload(&mut buffer, HEADROOM, bytes.len(), offload).unwrap();
+    packet.realm = realm;
+    let verdict = run(&mut bed.nat, bed.now, &mut packet);
+    let (bytes, realm) = (packet.bytes().to_vec(), packet.realm);
+    let mut emitted = Vec::new();
+    bed.nat.drain_emitted(|one| emitted.push(one.packet.bytes().to_vec()));
+    assert!(bed.nat.counters().conserved() && bed.nat.conserved_by_instance(), "{:?}", bed.nat.counters());
+    Sent { verdict, bytes, realm, emitted }
+}
+
+fn redirect(node: &mut Node, bytes: &[u8]) -> Sent {
+    through(node, bytes, Default::default(), |nat, now, packet| nat.redirect(now, packet, &tunnel(), 1))
+}
+
+/// Takes a packet out of the tunnel. `Pass` stands for success.
+fn receive(node: &mut Node, bytes: &[u8]) -> Sent {
+    through(node, bytes, Default::default(), |nat, now, packet| {
+        nat.receive_redirected(now, packet, &tunnel()).err().unwrap_or(Verdict::Pass)
+    })
+}
+
+/// The tunnel's packet as if the other node had sent it.
+fn turned(sent: &[u8]) -> Vec<u8> {
+    let mut bytes = sent.to_vec();
+    let (from, to) = (sent[12..16].to_vec(), sent[16..20].to_vec());
+    bytes[12..16].copy_from_slice(&to);
+    bytes[16..20].copy_from_slice(&from);
+    bytes
+}
+
+fn count(node: &Node) -> (u64, u64) {
+    let counters = node.member.bed.nat.counters();
+    (counters.redirected.packets, counters.rx.packets)
+}
+
+#[test]
+fn a_redirected_packet_is_the_same_with_one_hop_less() {
+    let mut node = Node::new();
+    let original = with_hops(udp4(A, 4000, SERVER, 53, b"hello"), 9);
+    let sent = redirect(&mut node, &original);
+    assert_eq!((sent.verdict, count(&node)), (Verdict::Redirect, (1, 1)));
+    assert_eq!(node.member.bed.nat.counters().redirected.bytes, original.len() as u64);
+    assert_eq!((&sent.bytes[12..16], &sent.bytes[16..20]), (&[198, 18, 0, 1][..], &[198, 18, 0, 2][..]));
+    let received = receive(&mut node, &turned(&sent.bytes));
+    assert_eq!(received.verdict, Verdict::Pass);
+    assert_eq!(received.bytes, with_hops(udp4(A, 4000, SERVER, 53, b"hello"), 8));
+    assert_eq!(count(&node), (1, 1), "its engine counts it");
+    // Padding of a short frame does not travel.
+    let padded = [&original[..], &[0; 9]].concat();
+    assert_eq!(redirect(&mut node, &padded).bytes, sent.bytes);
+}
+
+#[test]
+fn a_packet_keeps_its_realm_by_the_network_identifier() {
+    let mut node = Node::new();
+    let sent =
+        through(&mut node, &udp4(A, 1, SERVER, 2, b"x"), (Offload::default(), 3), |nat, now, packet| {
+            nat.redirect(now, packet, &tunnel(), 1)
+        });
+    assert_eq!((sent.verdict, sent.realm, &sent.bytes[32..35]), (Verdict::Redirect, 0, &[0, 0, 103][..]));
+    let received = receive(&mut node, &turned(&sent.bytes));
+    assert_eq!((received.verdict, received.realm), (Verdict::Pass, 3));
+    let mut other = turned(&sent.bytes);
+    other[34] = 99;
+    assert_eq!(receive(&mut node, &other).verdict, Verdict::Drop(DropReason::TunnelVni));
+    other[33] = 9;
+    assert_eq!(receive(&mut node, &other).verdict, Verdict::Drop(DropReason::TunnelVni));
+}
+
+#[test]
+fn packets_of_no_node_are_dropped_and_counted() {
+    let mut node = Node::new();
+    let good = turned(&redirect(&mut node, &udp4(A, 1, SERVER, 2, b"x")).bytes);
+    let inner = &good[28..];
+    let from = |address: &str, payload: &[u8]| udp4(address, 50_000, OWN, vxlan::PORT, payload);
+    let mut verdict = |bytes: &[u8]| receive(&mut node, bytes).verdict;
+    assert_eq!(verdict(&from("198.18.0.3", inner)), Verdict::Drop(DropReason::TunnelSource));
+    assert_eq!(verdict(&from(OWN, inner)), Verdict::Drop(DropReason::TunnelSource), "a forged own address");
+    assert_eq!(verdict(&from(PEER, &inner[..21])), Verdict::Drop(DropReason::TunnelHeader));
+    assert_eq!(verdict(&from(PEER, inner)), Verdict::Pass);
+    // Whatever is inside, the engine's parser decides.
+    assert_eq!(verdict(&from(PEER, &inner[..30])), Verdict::Pass);
+    assert_eq!(count(&node), (1, 4));
+    let drops = [DropReason::TunnelSource, DropReason::TunnelHeader].map(|why| node.member.bed.drops(why));
+    assert_eq!(drops, [2, 1]);
+}
+
+#[test]
+fn a_hop_limit_ends_at_the_node_that_redirects() {
+    let mut node = Node::new();
+    let sent = redirect(&mut node, &with_hops(udp4(A, 4000, SERVER, 53, b"hello"), 1));
+    assert_eq!(sent.verdict, Verdict::Reply(Reply::Error(DropReason::TtlExceeded)));
+    assert_eq!((icmp_type(&sent.bytes), &sent.bytes[16..20]), ((11, 0), &[10, 0, 0, 1][..]));
+    assert_eq!(count(&node), (0, 1));
+}
+
+#[test]
+fn packets_that_do_not_fit_the_tunnel_are_refused_or_cut() {
+    let mut node = Node::new();
+    let df = |payload: &[u8]| with_flags4(udp4(A, 4000, SERVER, 53, payload), 0x4000);
+    assert_eq!(redirect(&mut node, &df(&[7; 1422])).verdict, Verdict::Redirect);
+    let big = redirect(&mut node, &df(&[7; 1423]));
+    assert_eq!(big.verdict, Verdict::Reply(Reply::Error(DropReason::TooBig4)));
+    assert_eq!((icmp_type(&big.bytes), &big.bytes[26..28]), ((3, 4), &1450u16.to_be_bytes()[..]));
+    // Without DF, the packet leaves as fragments, each in a datagram of its own.
+    let whole = with_flags4(udp4(A, 4000, SERVER, 53, &[7; 4000]), 0);
+    let cut = redirect(&mut node, &whole);
+    assert_eq!((cut.verdict, cut.emitted.len()), (Verdict::Redirect, 2));
+    assert_eq!((count(&node), node.member.bed.nat.counters().fragments_made), ((2, 3), 2));
+    let mut payload = Vec::new();
+    for piece in std::iter::once(&cut.bytes).chain(&cut.emitted) {
+        assert!(piece.len() <= 1500);
+        let received = receive(&mut node, &turned(piece));
+        assert_eq!((received.verdict, received.bytes[8]), (Verdict::Pass, whole[8] - 1));
+        let offset = usize::from(u16::from_be_bytes([received.bytes[6], received.bytes[7]]) & 0x1fff) * 8;
+        assert_eq!(offset, payload.len());
+        payload.extend_from_slice(&received.bytes[20..]);
+    }
+    assert_eq!(payload, whole[20..]);
+    // An IPv6 packet is never cut.
+    let six = redirect(&mut node, &udp6("2001:db8:1::2", 1, "64:ff9b::1", 2, &[7; 1403]));
+    assert_eq!(six.verdict, Verdict::Reply(Reply::Error(DropReason::TooBig6)));
+    assert_eq!((icmp_type(&six.bytes), &six.bytes[44..48]), ((2, 0), &1450u32.to_be_bytes()[..]));
+}
+
+#[test]
+fn a_device_has_no_work_left_inside_the_tunnel() {
+    let mut node = Node::new();
+    let mut partial = tcp4(A, 4000, SERVER, 80, "A", b"data");
+    let complete = partial.clone();
+    let pseudo = gatun_wire::checksum::pseudo(&partial[12..20], 24, 6);
+    partial[36..38].copy_from_slice(&pseudo.to_be_bytes());
+    let redirected = |node: &mut Node, bytes: &[u8], offload| {
+        through(node, bytes, (offload, 0), |nat, now, packet| nat.redirect(now, packet, &tunnel(), 1))
+    };
+    let offload = Offload { checksum: Checksum::Partial { start: 20, offset: 16 }, ..Offload::default() };
+    let sent = redirected(&mut node, &partial, offload);
+    let received = receive(&mut node, &turned(&sent.bytes)).bytes;
+    assert_eq!(&received[20..], &complete[20..]);
+    // A super-packet leaves as its segments.
+    let segmentation = Segmentation::Tcp { size: 1000, ecn: false };
+    let offload = Offload { checksum: Checksum::Partial { start: 20, offset: 16 }, segmentation };
+    let sent = redirected(&mut node, &tcp4(A, 4000, SERVER, 80, "A", &[9; 2500]), offload);
+    assert_eq!((sent.verdict, sent.emitted.len()), (Verdict::Redirect, 2));
+    let segments: Vec<_> = std::iter::once(&sent.bytes).chain(&sent.emitted).collect();
+    let lens: Vec<_> = segments.iter().map(|segment| segment.len() - 50 - 40).collect();
+    assert_eq!((lens, count(&node)), (vec![1000, 1000, 500], (2, 2)));
+    for segment in segments {
+        let received = receive(&mut node, &turned(segment)).bytes;
+        check(&received);
+    }
+}
+
+#[test]
+fn places_name_the_shards_that_are_elsewhere() {
+    let mut places = [Place::Here; 256];
+    (places[1], places[3]) = (Place::Node(1), Place::Nowhere);
+    let redirection = Redirection { places, held: set(&[0, 1]), tunnel: tunnel() };
+    assert_eq!(redirection.elsewhere(), set(&[1, 3]));
+    assert!(redirection.is_by_tunnel(&udp4(PEER, 5, OWN, vxlan::PORT, b"")));
+    assert!(!redirection.is_by_tunnel(&udp4(PEER, 5, OWN, 53, b"")));
+    assert_eq!((tunnel().overhead(), tunnel().inner_mtu()), (50, 1450));
+    let six = Tunnel { own: "2001:db8::1".parse().unwrap(), mtu: Tunnel::MTU_MIN, ..tunnel() };
+    assert_eq!(six.inner_mtu(), 1280);
+}
+
+/// An inside host of a shard.
+fn host(node: &Node, shard: u8) -> String {
+    let of = |host: &String| node.steering.shard_of_subscriber(0, v4(host).to_ipv6_mapped());
+    (0..200).map(|n| format!("10.0.0.{n}")).find(|host| of(host) == Some(shard)).unwrap()
+}
+
+#[test]
+fn a_packet_to_an_address_of_another_nodes_shard_leaves() {
+    let mut node = Node::new();
+    let (mine, theirs) = (host(&node, 0), host(&node, 1));
+    let out = node.member.bed.through(&udp4(&theirs, 4000, SERVER, 53, b"x"));
+    let to = udp4(&mine, 5000, &out.src.to_string(), out.sport, b"hairpin");
+    let hairpinned = |node: &Node| node.member.bed.nat.counters().hairpinned.packets;
+    node.member.bed.through(&to);
+    assert_eq!(hairpinned(&node), 1);
+    node.member.bed.nat.set_elsewhere(set(&[1]));
+    let left = node.member.bed.through(&to);
+    assert_eq!((left.dst, left.dport, hairpinned(&node)), (out.src, out.sport, 1), "to the other node");
+    node.member.bed.nat.set_elsewhere(set(&[]));
+    node.member.bed.through(&to);
+    assert_eq!(hairpinned(&node), 2);
+    // A fence has the same effect.
+    let fence = Fence { translate: Some(node.member.bed.now), assign: None };
+    node.order(PeerAction::Until(set(&[1]), fence));
+    node.member.bed.through(&to);
+    assert_eq!(hairpinned(&node), 2);
+}
+
+#[test]
+fn no_port_is_assigned_past_a_fence_and_translation_ends_at_its_time() {
+    let mut node = Node::new();
+    let (mine, other) = (host(&node, 0), host(&node, 1));
+    let now = node.member.bed.now;
+    let until = |ms| Some(Instant(now.0 + ms));
+    let fence = Fence { assign: until(1_000), translate: until(5_000) };
+    assert_eq!(node.order(PeerAction::Until(set(&[0, 2]), fence)), PeerOutcome::Done);
+    let open =
+        |node: &mut Node, host: &str, port| node.member.bed.send(&udp4(host, port, SERVER, 53, b"x")).verdict;
+    assert_eq!(open(&mut node, &mine, 1), Verdict::Forward);
+    node.member.bed.now = Instant(now.0 + 999);
+    assert_eq!(open(&mut node, &mine, 2), Verdict::Forward);
+    node.member.bed.now = Instant(now.0 + 1_000);
+    let refused = Verdict::Reply(Reply::Error(DropReason::PortsExhausted));
+    assert_eq!(open(&mut node, &mine, 3), refused);
+    assert_eq!((open(&mut node, &mine, 1), open(&mut node, &other, 3)), (Verdict::Forward, Verdict::Forward));
+    let fenced = |node: &Node, ms| node.member.bed.nat.fenced(Instant(now.0 + ms));
+    assert_eq!((fenced(&node, 4_999), fenced(&node, 5_000)), (set(&[]), set(&[0, 2])));
+    // Another word, of one shard.
+    node.order(PeerAction::Until(set(&[0]), Fence::default()));
+    assert_eq!((open(&mut node, &mine, 3), fenced(&node, 5_000)), (Verdict::Forward, set(&[2])));
+}
+
+#[test]
+fn an_owner_without_a_right_revokes_what_the_other_member_does_not_know() {
+    let mut node = Node::new();
+    let records = node.connect();
+    for host in 100..140 {
+        // Untold: not established.
+        node.member.bed.through(&tcp4(&format!("10.0.1.{host}"), 4000, SERVER, 80, "S", b""));
+    }
+    let all = node.member.bed.nat.occupancy().sessions;
+    node.right((1024, 40_000));
+    node.pass(gatun_nat::standby::StandbySweep::Revoke, set(&[0, 1]));
+    let ended = all - node.member.bed.nat.occupancy().sessions;
+    assert!((3..20).contains(&ended), "{ended} of about eight");
+    node.pass(gatun_nat::standby::StandbySweep::Revoke, set(&[0, 1]));
+    assert_eq!(all - node.member.bed.nat.occupancy().sessions, ended);
+    assert!(node.member.told().is_empty() && node.member.bed.nat.occupancy().quarantined == 0);
+    // A told one ends as any other.
+    let gatun_nat::feed::Flow { transport, outside, remote, .. } = records[0][0].id.flow;
+    let flow = OutsideFlow { transport, outside, remote };
+    assert_eq!(node.order(PeerAction::Revoke(flow)), PeerOutcome::Done);
+    assert_eq!(node.order(PeerAction::Revoke(flow)), PeerOutcome::Gone);
+    assert_eq!(
+        (node.member.told()[0].change, node.member.bed.nat.occupancy().quarantined),
+        (SessionChange::Ended, 1)
+    );
+}

@@ -1,0 +1,268 @@
+//! Three nodes of a cluster with two workers each: packets arrive anywhere, and one node translates each.
+
+use gatun_io::{Memory, memory::MemoryPeer};
+use gatun_nat::plan::{Nat64, Plan, Pool4, PoolRange};
+use gatun_nat::redirect::{Place, Redirection, Tunnel};
+use gatun_nat::standby::{Fence, PeerAction, PeerCommand, PortRight};
+use gatun_nat::workers::{Shares, Steering};
+use gatun_nat::{Nat, ShardSet};
+use gatun_testkit::packet::{Message, V4, V6};
+use gatun_wire::{DropReason, Prefix64, vxlan};
+use gatun_worker::exchange::exchange;
+use gatun_worker::{Clock, Handle, Snapshot, Worker};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+const SECOND: Duration = Duration::from_secs(1);
+const NODES: usize = 3;
+const WORKERS: usize = 2;
+const SHARDS: u16 = 8;
+const HOSTS: u16 = 120;
+const REMOTE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 7);
+
+fn plan() -> Plan {
+    let (first, last) = ([198, 51, 100, 0].into(), [198, 51, 100, 7].into());
+    let range = PoolRange { first, last, ports: (1024, 65_535), transports: [true; 3] };
+    let pool6 = vec![Prefix64::WELL_KNOWN];
+    Plan {
+        shards: Some(SHARDS),
+        pools: vec![Pool4 { name: "p".into(), ranges: vec![range], ..Pool4::default() }],
+        nat64: vec![Nat64 { name: "n".into(), pool6, wkp_non_global: true, ..Nat64::default() }],
+        ..Plan::default()
+    }
+}
+
+fn tunnel_of(node: usize) -> IpAddr {
+    Ipv6Addr::from(0x2001_0db8_ffff << 80 | node as u128 + 1).into()
+}
+
+/// Places at a node: shard `n` is that of node `owner(n)`.
+fn places(me: usize, owner: impl Fn(u8) -> usize) -> Redirection {
+    let place = |shard| if owner(shard) == me { Place::Here } else { Place::Node(owner(shard) as u8) };
+    let held = (0..SHARDS as u8).filter(|shard| owner(*shard) == me).collect();
+    let nodes = (0..NODES).map(tunnel_of).collect();
+    let tunnel = Tunnel { own: tunnel_of(me), port: vxlan::PORT, vni: 7, mtu: 1500, nodes };
+    Redirection { places: std::array::from_fn(|shard| place(shard as u8)), held, tunnel }
+}
+
+fn owner(shard: u8) -> usize {
+    usize::from(shard) % NODES
+}
+
+struct Node {
+    peers: Vec<MemoryPeer>,
+    handles: Vec<Handle>,
+    threads: Vec<JoinHandle<(Snapshot, Option<std::io::Error>)>>,
+}
+
+struct Cluster {
+    steering: Arc<Steering>,
+    nodes: Vec<Node>,
+    clock: Clock,
+    /// Device that the next packet arrives at.
+    next: usize,
+}
+
+impl Cluster {
+    fn start() -> Cluster {
+        let clock = Clock::new();
+        let mut all = Vec::new();
+        let steering = Arc::new(Shares::new(&plan(), WORKERS, [9; 4]).unwrap().steering);
+        for me in 0..NODES {
+            let shares = Shares::new(&plan(), WORKERS, [9; 4]).unwrap();
+            let mut node = Node { peers: vec![], handles: vec![], threads: vec![] };
+            let parts = exchange(WORKERS, &Arc::new(shares.steering)).unwrap();
+            for (plan, mut exchange) in shares.plans.iter().zip(parts) {
+                let (memory, peer) = Memory::new("m").unwrap();
+                let mut nat = Nat::new(plan, [1, 2, 3, me as u64]).unwrap();
+                nat.begin_standby();
+                exchange.redirect_by(&mut Some(Arc::new(places(me, owner))));
+                let (worker, handle) = Worker::sharing(nat, Box::new(memory), clock, exchange);
+                node.threads.push(std::thread::spawn(move || worker.run()));
+                node.peers.push(peer);
+                node.handles.push(handle);
+            }
+            all.push(node);
+        }
+        let cluster = Cluster { steering, nodes: all, clock, next: 0 };
+        (0..NODES).for_each(|node| cluster.right(node));
+        cluster
+    }
+
+    /// Gives a node the right to all ports: only the places say who uses them.
+    fn right(&self, node: usize) {
+        let right = PortRight { first: 1024, last: 65_535, is_owner: true };
+        self.order(node, PeerAction::Right([0; 4].into(), [255; 4].into(), right));
+    }
+
+    fn order(&self, node: usize, action: PeerAction) {
+        for handle in &self.nodes[node].handles {
+            let (sender, done) = std::sync::mpsc::channel();
+            let commands = vec![PeerCommand::new(action)];
+            handle.standby(commands, move |commands| sender.send(commands).unwrap()).unwrap();
+            done.recv_timeout(10 * SECOND).unwrap();
+        }
+    }
+
+    fn redirect(&self, node: usize, redirection: Redirection) {
+        let redirection = Arc::new(redirection);
+        for handle in &self.nodes[node].handles {
+            assert!(handle.redirect(Some(Arc::clone(&redirection)), SECOND).unwrap().is_some());
+        }
+    }
+
+    /// Lets a packet arrive at a device of a node.
+    fn push_at(&mut self, node: usize, packet: Vec<u8>) {
+        self.next += 1;
+        self.nodes[node].peers[self.next % WORKERS].push(packet);
+    }
+
+    fn push(&mut self, packet: Vec<u8>) {
+        self.push_at(self.next % NODES, packet);
+    }
+
+    /// Carries packets between the nodes until this many have left for hosts.
+    fn sent(&mut self, count: usize) -> Vec<Vec<u8>> {
+        let deadline = Instant::now() + 20 * SECOND;
+        let mut all = Vec::new();
+        while all.len() < count {
+            assert!(Instant::now() < deadline, "{} of {count} packets", all.len());
+            self.carry(&mut all);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        all
+    }
+
+    fn carry(&mut self, left: &mut Vec<Vec<u8>>) {
+        let peers = self.nodes.iter().flat_map(|node| &node.peers);
+        let frames: Vec<_> = peers.flat_map(MemoryPeer::take_sent).map(|frame| frame.bytes).collect();
+        for bytes in frames {
+            match (0..NODES).find(|node| vxlan::is_to(&bytes, tunnel_of(*node), vxlan::PORT)) {
+                Some(node) => self.push_at(node, bytes),
+                None => left.push(bytes),
+            }
+        }
+    }
+
+    fn stop(self) -> Vec<Snapshot> {
+        self.nodes.iter().flat_map(|node| &node.handles).for_each(Handle::stop);
+        let threads = self.nodes.into_iter().flat_map(|node| node.threads);
+        threads.map(|thread| thread.join().unwrap().0).collect()
+    }
+}
+
+fn inside(host: u16) -> Ipv6Addr {
+    Ipv6Addr::from(0x2001_0db8_u128 << 96 | u128::from(host) << 64 | 5)
+}
+
+fn six(src: Ipv6Addr, dst: Ipv4Addr, ports: (u16, u16)) -> Vec<u8> {
+    let dst = Prefix64::WELL_KNOWN.embed(dst);
+    V6::new(src, dst).packet(&Message::udp(ports.0, ports.1, b"over there"))
+}
+
+fn drops(snapshots: &[Snapshot], reason: DropReason) -> u64 {
+    let of = |one: &Snapshot| one.unattributed.drops[reason as usize].packets;
+    snapshots.iter().map(of).sum()
+}
+
+fn outside(packet: &[u8]) -> (Ipv4Addr, u16) {
+    let ends = gatun_testkit::packet::endpoints(packet);
+    let IpAddr::V4(address) = ends.src else { panic!("not IPv4") };
+    (address, ends.sport)
+}
+
+#[test]
+fn one_node_translates_a_flow_wherever_its_packets_arrive() {
+    let mut cluster = Cluster::start();
+    let mut ends = BTreeMap::new();
+    for round in 0..3 {
+        for host in 0..HOSTS {
+            cluster.push(six(inside(host), REMOTE, (5000, 7000 + host)));
+        }
+        for packet in cluster.sent(HOSTS.into()) {
+            let end = outside(&packet);
+            let host = gatun_testkit::packet::endpoints(&packet).dport - 7000;
+            let shard = cluster.steering.shard_of_subscriber(0, inside(host));
+            assert_eq!(cluster.steering.shard_of_address(end.0), shard);
+            assert_eq!(*ends.entry(host).or_insert(end), end, "round {round}");
+        }
+    }
+    // Answers arrive anywhere, too.
+    for (host, (address, port)) in &ends {
+        cluster.push(V4::new(REMOTE, *address).packet(&Message::udp(7000 + host, *port, b"and back")));
+    }
+    for packet in cluster.sent(HOSTS.into()) {
+        let ends = gatun_testkit::packet::endpoints(&packet);
+        assert_eq!((ends.dst, ends.dport), (inside(ends.sport - 7000).into(), 5000));
+    }
+    // A hairpin between hosts of two nodes: the packet leaves as one to a remote host, and routes bring it
+    // back.
+    let other = |node: usize| {
+        (0..HOSTS).find(|host| owner(cluster.steering.shard_of_subscriber(0, inside(*host)).unwrap()) == node)
+    };
+    let (one, two) = (other(0).unwrap(), other(1).unwrap());
+    cluster.push(six(inside(one), ends[&two].0, (5000, ends[&two].1)));
+    let left = cluster.sent(1).remove(0);
+    assert_eq!((outside(&left), left[0] >> 4), (ends[&one], 4));
+    cluster.push(left);
+    let arrived = gatun_testkit::packet::endpoints(&cluster.sent(1)[0]);
+    assert_eq!(arrived.dst, IpAddr::from(inside(two)));
+    let snapshots = cluster.stop();
+    let sum = |of: fn(&Snapshot) -> u64| snapshots.iter().map(of).sum::<u64>();
+    for snapshot in &snapshots {
+        assert!(snapshot.conserved() && snapshot.engine.redirected.packets > 0, "{snapshot:?}");
+        assert_eq!(snapshot.engine.dropped.packets, 0);
+    }
+    // Each packet is translated once, and two of three arrive at another node.
+    let sent = u64::from(4 * HOSTS) + 3;
+    assert_eq!(sum(|one| one.engine.forwarded.packets), sent - 1);
+    let redirected = sum(|one| one.engine.redirected.packets);
+    assert!((sent / 2..sent * 5 / 6).contains(&redirected), "{redirected} of {sent}");
+}
+
+#[test]
+fn places_change_between_two_bursts_and_a_packet_is_redirected_once() {
+    let mut cluster = Cluster::start();
+    // Node 1 and node 2 each believe that the other one has everything.
+    for (node, other) in [(1, 2), (2, 1)] {
+        cluster.redirect(node, places(node, |_| other));
+    }
+    (0..20).for_each(|host| cluster.push_at(1, six(inside(host), REMOTE, (5000, 7000))));
+    let deadline = Instant::now() + 20 * SECOND;
+    let looped = |cluster: &Cluster| {
+        let all = cluster.nodes.iter().flat_map(|node| &node.handles);
+        let all: Vec<_> = all.map(|handle| handle.snapshot(SECOND).unwrap()).collect();
+        drops(&all, DropReason::RedirectLoop)
+    };
+    while looped(&cluster) < 20 {
+        assert!(Instant::now() < deadline, "{} of 20", looped(&cluster));
+        let mut left = Vec::new();
+        cluster.carry(&mut left);
+        assert!(left.is_empty());
+    }
+    // Node 0 has everything, and it is the same at all of them.
+    (0..NODES).for_each(|node| cluster.redirect(node, places(node, |_| 0)));
+    (0..HOSTS).for_each(|host| cluster.push(six(inside(host), REMOTE, (5000, 7000))));
+    assert_eq!(cluster.sent(HOSTS.into()).len(), usize::from(HOSTS));
+    let nowhere = Redirection { places: [Place::Nowhere; 256], ..places(2, |_| 0) };
+    cluster.redirect(2, nowhere);
+    (0..10).for_each(|host| cluster.push_at(2, six(inside(host), REMOTE, (5000, 7000))));
+    // Past a fence, node 0 translates nothing of the shards, for whatever worker the packet arrives at.
+    cluster.order(
+        0,
+        PeerAction::Until(ShardSet::ALL, Fence { assign: None, translate: Some(cluster.clock.now()) }),
+    );
+    (0..10).for_each(|host| cluster.push_at(0, six(inside(host), REMOTE, (5000, 7000))));
+    std::thread::sleep(SECOND / 2);
+    let snapshots = cluster.stop();
+    assert!(snapshots.iter().all(Snapshot::conserved), "{snapshots:?}");
+    let reasons = [DropReason::RedirectLoop, DropReason::ShardNowhere, DropReason::ShardFenced];
+    assert_eq!(reasons.map(|reason| drops(&snapshots, reason)), [20, 10, 10]);
+    let of_node = |node: usize| {
+        snapshots[2 * node..2 * node + 2].iter().map(|s| s.engine.forwarded.packets).sum::<u64>()
+    };
+    assert_eq!([0, 1, 2].map(of_node), [u64::from(HOSTS), 0, 0]);
+}

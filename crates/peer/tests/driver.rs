@@ -366,6 +366,32 @@ fn a_reload_of_one_box_is_known_to_both_and_they_stay_connected() {
 }
 
 #[test]
+fn a_release_lasts_until_the_other_member_has_handled_it() {
+    let [first, second] = pair(Start::default(), Start::default());
+    until("the boxes agree", || first.is_synced() && second.is_synced());
+    let (go_on, blocked) = channel::<()>();
+    let (is_there, entered) = channel();
+    second
+        .orders
+        .send(Box::new(move |_, _| {
+            is_there.send(()).unwrap();
+            blocked.recv_timeout(LONG).unwrap();
+        }))
+        .unwrap();
+    second.waker.wake();
+    entered.recv_timeout(LONG).unwrap();
+    first.ask(|driver, _| driver.member.release().unwrap());
+    let owner = |bed: &Bed| bed.status().epochs[0].owner;
+    until("the shard is given away", || owner(&first) == ownership::Member::Second);
+    assert!(first.status().is_releasing && owner(&second) == ownership::Member::First);
+    go_on.send(()).unwrap();
+    until("the release has ended", || !first.status().is_releasing);
+    let of_second = second.ask(|driver, now_ms| driver.member.status(now_ms).epochs[0].owner);
+    assert_eq!(of_second, ownership::Member::Second);
+    [first, second].into_iter().for_each(Bed::stop);
+}
+
+#[test]
 fn a_member_whose_state_cannot_be_saved_releases_nothing_and_is_not_connected() {
     let [first, second] = pair(Start::default(), Start::default());
     until("the boxes agree", || first.is_synced() && second.is_synced());

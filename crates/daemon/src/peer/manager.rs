@@ -325,10 +325,10 @@ struct Running {
 impl Running {
     fn run(mut self, orders: &Receiver<Order>) {
         loop {
-            let mut is_urgent = false;
+            let (mut is_urgent, mut answers) = (false, Vec::new());
             loop {
                 match orders.try_recv() {
-                    Ok(order) => self.obey(order),
+                    Ok(order) => answers.extend(self.obey(order)),
                     Err(TryRecvError::Empty) => break,
                     Err(TryRecvError::Disconnected) => return,
                 }
@@ -339,6 +339,10 @@ impl Running {
             let mut save = |standing: &SavedStanding| save(file.as_ref(), layout, standing);
             let ms = driver.turn(now_ms, engines, &mut save);
             self.note(now_ms, is_urgent);
+            // Whoever asks for the state after an answer finds the effect of the order.
+            for (answer, result) in answers {
+                let _ = answer.send(result);
+            }
             if driver::wait(ms, &self.waker, None, std::iter::once(&self.driver.link)).is_err() {
                 // The kernel has no memory for the call: try again later.
                 std::thread::sleep(EARLY);
@@ -350,7 +354,8 @@ impl Running {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    fn obey(&mut self, order: Order) {
+    /// Executes an order. Returns its answer, if anybody waits for one.
+    fn obey(&mut self, order: Order) -> Option<(Answer, Result<(), String>)> {
         let now_ms = self.now_ms();
         let member = &mut self.driver.member;
         match order {
@@ -371,21 +376,24 @@ impl Running {
             }
             Order::Release(answer) => {
                 let Running { driver, file, layout, .. } = self;
-                let _ = answer.send(driver.release(&mut |standing| save(file.as_ref(), layout, standing)));
+                return Some((answer, driver.release(&mut |standing| save(file.as_ref(), layout, standing))));
             }
             Order::TakeOver(answer) => {
-                let _ = answer.send(member.take_over(now_ms).map_err(|error| error.to_string()));
+                return Some((answer, member.take_over(now_ms).map_err(|error| error.to_string())));
             }
         }
+        None
     }
 
     /// Tells others what has changed.
     fn note(&mut self, now_ms: u64, is_urgent: bool) {
         let status = self.driver.member.status(now_ms);
         let error = self.driver.saver.error.as_deref();
-        self.watch.publish(now_ms, is_urgent, (&status, self.driver.link.state(), &self.layout, error));
-        let standing = (status.epochs, status.is_settled);
-        if self.announced.as_ref() != Some(&standing) {
+        let standing = (status.epochs.clone(), status.is_settled);
+        let has_changed = self.announced.as_ref() != Some(&standing);
+        let link = self.driver.link.state();
+        self.watch.publish(now_ms, is_urgent || has_changed, (&status, link, &self.layout, error));
+        if has_changed {
             let (epochs, is_settled) = &standing;
             let backup = routes::backup(self.peer.mode, &self.layout, epochs);
             let why = if status.is_declared_gone { GONE } else { HELD };

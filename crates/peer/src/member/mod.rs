@@ -100,7 +100,6 @@ pub struct Member {
     /// Time of the last turn with an open connection.
     open_ms: Option<u64>,
     wants_close: Option<String>,
-    peer_name: String,
     counters: PairCounters,
 }
 
@@ -132,7 +131,6 @@ impl Member {
             needs_setup: true,
             open_ms: None,
             wants_close: None,
-            peer_name: String::new(),
             counters: PairCounters::default(),
         }
     }
@@ -182,10 +180,10 @@ impl Member {
             is_peer_gone: self.own.is_peer_gone,
             is_open,
             is_synced: self.is_synced(),
-            is_releasing: self.own.releasing.is_some(),
+            is_releasing: self.own.releasing.is_some() || self.own.released_at.is_some(),
             takeover_in_ms: self.own.word_at_ms.map(|at| at.saturating_sub(now_ms)),
             epochs: self.own.epochs.clone(),
-            peer_name: self.peer_name.clone(),
+            peer_name: self.exchange.peer_name().to_owned(),
             differences: self.exchange.differences().to_vec(),
             counters,
         }

@@ -77,6 +77,8 @@ pub(super) struct Ownership {
     pub(super) is_peer_gone: bool,
     pub(super) word_at_ms: Option<u64>,
     pub(super) releasing: Option<Releasing>,
+    /// Number of the group that tells the other member of a release, until it has handled that.
+    pub(super) released_at: Option<u64>,
     pub(super) is_unsaved: bool,
     /// True if the ports of all sessions of the other member are taken or reserved here.
     pub(super) has_reserved: bool,
@@ -98,6 +100,7 @@ impl Ownership {
             is_peer_gone: saved.is_peer_gone,
             word_at_ms: None,
             releasing: None,
+            released_at: None,
             is_unsaved: !is_restored,
             has_reserved: true,
             is_declared_gone: false,
@@ -134,11 +137,12 @@ impl Member {
     /// # Errors
     /// The other member is connected, or has greeted a short time ago and was refused.
     pub fn take_over(&mut self, now_ms: u64) -> Result<(), TakeOverError> {
-        if self.exchange.is_open() {
-            return Err(TakeOverError::Connected);
-        }
+        // A greeting that is accepted clears the refusal: one that is not handled yet may be refused again.
         if let Some(why) = self.exchange.refusal_since(now_ms.saturating_sub(ALIVE_MS)) {
             return Err(TakeOverError::Refused(why.to_owned()));
+        }
+        if self.exchange.is_open() {
+            return Err(TakeOverError::Connected);
         }
         let wait_ms = self.settings.timing.word_ms(&self.settings.rules);
         let at = now_ms + u64::from(wait_ms);
@@ -187,7 +191,7 @@ impl Member {
                     let mut standing = self.standing(self.own.epochs[shard]);
                     if let Some(epoch) = standing.release(&rules) {
                         self.own.epochs[shard] = epoch;
-                        self.push_epoch(now_ms, shard as u8, epoch);
+                        self.own.released_at = self.push_epoch(now_ms, shard as u8, epoch);
                     }
                 }
                 self.own.releasing = None;
@@ -290,7 +294,8 @@ impl Member {
             self.own.epochs[shard] = standing.epoch;
         }
         (self.own.is_settled, self.own.is_peer_gone) = (true, true);
-        (self.own.word_at_ms, self.own.releasing, self.own.is_declared_gone) = (None, None, false);
+        (self.own.word_at_ms, self.own.is_declared_gone) = (None, false);
+        (self.own.releasing, self.own.released_at) = (None, None);
         (self.own.is_unsaved, self.needs_setup) = (true, true);
         true
     }

@@ -48,7 +48,7 @@ pub struct PairStatus {
     pub is_open: bool,
     /// True if the connection is open, and neither sends its whole state.
     pub is_synced: bool,
-    /// True while it gives its shards to the other member.
+    /// True while it gives its shards to the other member, until that one has handled the release.
     pub is_releasing: bool,
     /// Time until the operator's word is used, ms.
     pub takeover_in_ms: Option<u64>,

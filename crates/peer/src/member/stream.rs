@@ -19,8 +19,7 @@ impl Member {
     pub(super) fn intake(&mut self, now_ms: u64) {
         for received in std::mem::take(&mut self.inbox) {
             match received {
-                Received::Hello { name, is_settled, differences, stream } => {
-                    self.peer_name = name;
+                Received::Hello { is_settled, differences, stream } => {
                     if !self.check_hello(now_ms, is_settled, &differences) {
                         return;
                     }
@@ -125,6 +124,7 @@ impl Member {
                 self.steps.pop_front();
                 let acknowledged = self.ends.take_until(number);
                 self.free.extend(acknowledged);
+                self.own.released_at = self.own.released_at.filter(|at| *at > number);
             }
             &Step::Record { record: PeerRecord::StateBegins, .. } => {
                 // The marks of a walk that was broken off would confirm sessions.
@@ -335,8 +335,9 @@ impl Member {
         }
     }
 
-    pub(super) fn push_epoch(&mut self, now_ms: u64, shard: u8, epoch: Epoch) {
+    /// Returns the number of the record's group.
+    pub(super) fn push_epoch(&mut self, now_ms: u64, shard: u8, epoch: Epoch) -> Option<u64> {
         let revision = self.settings.revision;
-        self.exchange.push(now_ms, PeerRecord::Standing { shard, epoch, revision });
+        self.exchange.push(now_ms, PeerRecord::Standing { shard, epoch, revision })
     }
 }

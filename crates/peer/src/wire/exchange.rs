@@ -50,8 +50,6 @@ impl Settings {
 pub enum Received {
     /// It has greeted. Its stream goes on, or its state will follow.
     Hello {
-        /// Name of its box.
-        name: String,
         /// True if it has its state.
         is_settled: bool,
         /// Number of its stream: another one if its process is another one.
@@ -122,6 +120,8 @@ pub struct Exchange {
     is_answered: bool,
     /// Time of the last refusal, by either side, and its reason.
     refusal: Option<(u64, String)>,
+    /// Name of the other box; empty before its first greeting.
+    peer_name: String,
     /// Keys of the other member, since its first greeting.
     peer_keys: Option<Vec<ConfigKey>>,
     differences: Vec<KeyDifference>,
@@ -158,6 +158,7 @@ impl Exchange {
             is_accepted: false,
             is_answered: false,
             refusal: None,
+            peer_name: String::new(),
             peer_keys: None,
             differences: Vec::new(),
             are_keys_untold: false,
@@ -239,6 +240,11 @@ impl Exchange {
     /// Returns the differences of the configurations, as far as the other member has told its own one.
     pub fn differences(&self) -> &[KeyDifference] {
         &self.differences
+    }
+
+    /// Returns the name of the other box; empty before its first greeting.
+    pub fn peer_name(&self) -> &str {
+        &self.peer_name
     }
 
     fn compare(&mut self) {
@@ -533,11 +539,10 @@ impl Exchange {
                 put_records(&mut self.output, entry.number, entry.seen, &entry.record);
             }
         }
-        self.peer_keys = Some(hello.keys);
+        (self.peer_name, self.peer_keys) = (hello.name, Some(hello.keys));
         self.compare();
         received.push(Received::Hello {
             differences: self.differences.clone(),
-            name: hello.name,
             is_settled: hello.is_settled,
             stream: self.stream,
         });

@@ -3,9 +3,9 @@
 //!
 //! ```text
 //!   a link (tcx, XDP)   the kernel says whether it still holds its program
-//!   a filter (clsact)   the daemon has no right to look. But the program counts each packet that it passes
-//!                       to the device: if the engines receive packets that it has not counted, it is not
-//!                       there, or another program comes before it
+//!   a filter (clsact)   the daemon has no right to look. But the program counts what it passes to the device:
+//!                       if it counts nothing while the engines receive more than the device's queues had,
+//!                       it is not there, or another program comes before it
 //! ```
 
 use super::opening::hook_name;
@@ -16,7 +16,7 @@ use gatun_io_fastpath::{Hook, Places, ProgramLink, XdpInterface};
 use gatun_worker::{Handle, Snapshot};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
@@ -32,17 +32,10 @@ const GONE: &str = "somebody has detached the program, or the interface was remo
 
 /// Interval of the comparison.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Number of packets in an interval that the program must have counted.
-const PACKETS_MIN: u64 = 16;
-
-/// Packets by the time of the comparison.
-#[derive(Clone, Copy, Default)]
-struct Packets {
-    /// Received by the engines.
-    received: u64,
-    /// Passed to the device by the program.
-    passed: u64,
-}
+/// Maximum number of packets between the program and the workers: a queue of a TUN device has 500.
+const QUEUED_MAX: u64 = 2_000;
+/// Number of packets past the program that do not matter.
+const FEW: u64 = 16;
 
 /// Parts of the watch that exist before the workers run.
 pub(super) struct PlacesToWatch {
@@ -211,13 +204,22 @@ pub(super) fn interfaces(places: &Places) -> Vec<FastPathInterface> {
 /// Comparison of the engines' packets with the program's.
 struct BypassCheck {
     workers: Vec<Handle>,
-    /// Packets that each worker has received, from its last answer.
-    received: Arc<[AtomicU64]>,
+    answers: Arc<[Answer]>,
+    /// Number of the last look.
+    look: u64,
     looked: Instant,
-    before: Packets,
-    /// True if the last interval had packets that the program has not counted.
-    is_suspect: bool,
-    is_bypassed: bool,
+    /// Packets that the program had passed when the workers were asked.
+    passed: u64,
+    silence: Silence,
+}
+
+/// Last answer of a worker.
+#[derive(Default)]
+struct Answer {
+    received: AtomicU64,
+    idle_waits: AtomicU64,
+    /// Number of the look that it answers.
+    look: AtomicU64,
 }
 
 fn received(snapshot: &Snapshot) -> u64 {
@@ -226,39 +228,71 @@ fn received(snapshot: &Snapshot) -> u64 {
 
 impl BypassCheck {
     fn new(workers: Vec<Handle>) -> BypassCheck {
-        let received = workers.iter().map(|_| AtomicU64::new(0)).collect();
-        let (looked, before) = (Instant::now(), Packets::default());
-        BypassCheck { workers, received, looked, before, is_suspect: false, is_bypassed: false }
+        let answers = workers.iter().map(|_| Answer::default()).collect();
+        let (looked, silence) = (Instant::now(), Silence::default());
+        BypassCheck { workers, answers, look: 0, looked, passed: 0, silence }
     }
 
     /// Begins anew, after the program was attached again.
     fn forget(&mut self) {
-        (self.is_suspect, self.is_bypassed) = (false, false);
+        self.silence = Silence::default();
     }
 
     /// Returns whether the program does not see the packets. `passed` is the number of packets that it has
     /// passed to the device so far.
     fn is_bypassed(&mut self, passed: u64) -> bool {
-        if self.looked.elapsed() >= LOOK_EVERY {
-            self.looked = Instant::now();
-            let by_engines = self.received.iter().map(|received| received.load(Relaxed)).sum();
-            self.compare(Packets { received: by_engines, passed });
-            for (number, worker) in self.workers.iter().enumerate() {
-                let all = Arc::clone(&self.received);
-                worker.request_snapshot(move |snapshot| all[number].store(received(&snapshot), Relaxed));
-            }
+        // A worker that lags answers late: until then, nobody knows what it has received.
+        let is_answered = self.answers.iter().all(|answer| answer.look.load(Acquire) == self.look);
+        if self.looked.elapsed() < LOOK_EVERY || !is_answered {
+            return self.silence.is_bypassed;
         }
-        self.is_bypassed
+        if self.look > 0 {
+            let received = self.answers.iter().map(|answer| answer.received.load(Relaxed)).sum();
+            let idle_waits = self.answers.iter().map(|answer| answer.idle_waits.load(Relaxed)).collect();
+            self.silence.compare((received, idle_waits), (self.passed, passed));
+        }
+        (self.looked, self.passed, self.look) = (Instant::now(), passed, self.look + 1);
+        for (number, worker) in self.workers.iter().enumerate() {
+            let (all, look) = (Arc::clone(&self.answers), self.look);
+            worker.request_snapshot(move |snapshot| {
+                let answer = &all[number];
+                answer.received.store(received(&snapshot), Relaxed);
+                answer.idle_waits.store(snapshot.worker.idle_waits, Relaxed);
+                answer.look.store(look, Release);
+            });
+        }
+        self.silence.is_bypassed
     }
+}
 
-    /// Compares an interval. The engines' packets are those of about the interval before: a worker answers
-    /// later. Packets that have reached them meanwhile are counted in the next interval at the latest.
-    fn compare(&mut self, now: Packets) {
-        let has_counted = now.passed > self.before.passed;
-        let has_received = now.received >= self.before.received + PACKETS_MIN;
-        self.is_bypassed = !has_counted && (self.is_bypassed || self.is_suspect);
-        self.is_suspect = !has_counted && has_received;
-        self.before = now;
+/// Time in which the program has counted nothing.
+#[derive(Default)]
+struct Silence {
+    /// Packets that the program had passed at its beginning, those that the engines had received a little
+    /// later, and how often each worker had slept then.
+    first: Option<(u64, u64, Vec<u64>)>,
+    /// Packets that the engines had received when each worker had slept: nothing was on its way any more.
+    emptied: Option<u64>,
+    is_bypassed: bool,
+}
+
+impl Silence {
+    /// Compares what the engines had `received` at a moment between two moments at which the program had
+    /// `passed` so many packets, and how often each worker had slept. What the engines receive during a
+    /// silence was on its way at its beginning, however slow they are, or came past the program.
+    fn compare(&mut self, (received, idle_waits): (u64, Vec<u64>), passed: (u64, u64)) {
+        match &self.first {
+            Some((passed_at_first, received_at_first, idle_at_first)) if passed.1 == *passed_at_first => {
+                let max = self.emptied.map_or(received_at_first + QUEUED_MAX, |had| had + FEW);
+                self.is_bypassed |= received > max;
+                if self.emptied.is_none()
+                    && idle_waits.iter().zip(idle_at_first).all(|(now, then)| now > then)
+                {
+                    self.emptied = Some(received);
+                }
+            }
+            _ => *self = Silence { first: Some((passed.0, received, idle_waits)), ..Silence::default() },
+        }
     }
 }
 
@@ -267,18 +301,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_is_bypassed_if_it_has_counted_nothing_of_what_the_engines_received() {
-        let mut check = BypassCheck::new(Vec::new());
-        let mut is_bypassed = |received, passed| {
-            check.compare(Packets { received, passed });
-            check.is_bypassed
+    fn a_program_is_bypassed_if_the_engines_received_more_than_was_on_its_way() {
+        let mut silence = Silence::default();
+        let mut is_bypassed = |received, idle_waits, passed| {
+            silence.compare((received, vec![1, idle_waits]), passed);
+            silence.compare((received, vec![1, idle_waits]), passed);
+            silence.is_bypassed
         };
-        assert!(!is_bypassed(0, 100), "packets of an earlier process");
-        assert!(!is_bypassed(0, 100) && !is_bypassed(0, 100), "nothing to translate");
-        assert!(!is_bypassed(500, 600) && !is_bypassed(9_000, 9_100));
-        assert!(!is_bypassed(9_010, 9_100) && !is_bypassed(9_020, 9_100), "a few, not counted yet");
-        assert!(!is_bypassed(9_100, 9_100) && !is_bypassed(9_100, 9_180), "counted in the next interval");
-        assert!(!is_bypassed(9_300, 9_180) && is_bypassed(9_500, 9_180) && is_bypassed(9_500, 9_180));
-        assert!(!is_bypassed(9_700, 9_200), "it is back");
+        assert!(!is_bypassed(0, 1, (100, 100)), "packets of an earlier process");
+        assert!(!is_bypassed(5_000, 1, (600, 9_000)) && !is_bypassed(9_000, 1, (9_000, 9_100)));
+        assert!(!is_bypassed(9_100, 1, (9_100, 9_100)) && !is_bypassed(9_900, 2, (9_100, 9_100)), "they lag");
+        assert!(!is_bypassed(11_100, 3, (9_100, 9_100)), "the first worker has not slept");
+        assert!(is_bypassed(11_101, 3, (9_100, 9_100)), "no queue is so long");
+        assert!(is_bypassed(11_101, 3, (9_100, 9_100)), "nothing says that it is back");
+        assert!(
+            !is_bypassed(11_102, 3, (9_100, 9_101)) && !is_bypassed(12_000, 3, (9_101, 9_101)),
+            "it is back"
+        );
+    }
+
+    #[test]
+    fn a_few_packets_are_enough_once_the_queues_have_been_empty() {
+        let mut silence = Silence::default();
+        let mut is_bypassed = |received, idle_waits| {
+            silence.compare((received, idle_waits), (7, 7));
+            silence.is_bypassed
+        };
+        assert!(!is_bypassed(100, vec![5, 5]) && !is_bypassed(400, vec![6, 5]), "one worker has not slept");
+        assert!(!is_bypassed(500, vec![6, 6]) && !is_bypassed(516, vec![7, 7]));
+        assert!(is_bypassed(517, vec![7, 7]));
     }
 }

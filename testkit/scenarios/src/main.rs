@@ -81,6 +81,9 @@ struct Args {
     /// iperf, thesis: only rows whose names have one of these texts
     #[arg(long, value_name = "TEXT,TEXT", value_delimiter = ',')]
     rows: Vec<String>,
+    /// iperf: also show the processor time of each function, by perf (Debian: linux-perf)
+    #[arg(long)]
+    profile: bool,
     /// iperf: another translator as a row, set up by a command (testkit/README.md)
     #[arg(long, value_name = "NAME=COMMAND", value_parser = beside)]
     beside: Vec<(String, PathBuf)>,
@@ -177,6 +180,7 @@ fn inside(args: &Args, run: fn(&RunOptions) -> anyhow::Result<report::Report>) -
         parts: args.parts.clone(),
         runs: args.runs,
         rows: args.rows.clone(),
+        profile: args.profile,
         beside: args.beside.clone(),
         over: args.over,
         #[cfg(feature = "dpdk")]

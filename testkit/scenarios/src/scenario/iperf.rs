@@ -3,6 +3,7 @@
 //! that the user names. Runs alternate between them.
 
 pub(super) mod measure;
+mod profile;
 mod results;
 pub(super) mod switch;
 pub(super) mod translator;
@@ -10,9 +11,10 @@ pub(super) mod translator;
 use super::RunOptions;
 use super::turns;
 use crate::report::Report;
-use gatun_testkit::has_program;
-use measure::Cell;
+use gatun_testkit::{Error, has_program};
 pub(crate) use measure::Part;
+use measure::{Cell, Measured};
+use profile::{Profiles, Recording};
 use results::Results;
 pub(crate) use translator::has_fast_path;
 use translator::{Lab, Row};
@@ -52,12 +54,16 @@ pub(crate) fn run(options: &RunOptions) -> anyhow::Result<Report> {
     let trials = if options.brief { TRIALS_BRIEF } else { TRIALS };
     let lab = Lab::new(&options.programs, [seconds, 0, trials], turns().count())?;
 
-    let names = rows.iter().map(|row| row.name.clone()).collect();
-    let mut results = Results::new(names, cells.clone());
-    let mut failures = Vec::new();
+    let names: Vec<String> = rows.iter().map(|row| row.name.clone()).collect();
+    let mut results = Results::new(names.clone(), cells.clone());
+    let (mut profiles, mut failures) = (Profiles::default(), Vec::new());
     for (run, cell, row) in turns() {
         lab.show(format!("run {run}, {}", title(row, cell)));
-        match row.measure(&lab, cell, None) {
+        let measured = match options.profile {
+            true => profiled(&lab, (row, cell, seconds), options, &mut profiles),
+            false => row.measure(&lab, cell, None),
+        };
+        match measured {
             Ok(measured) => results.add(&row.name, cell, run, measured),
             Err(why) => failures.push(format!("run {run}, {}: {why}", title(row, cell))),
         }
@@ -65,11 +71,27 @@ pub(crate) fn run(options: &RunOptions) -> anyhow::Result<Report> {
     drop(lab);
 
     report.tables = results.tables();
+    report.tables.extend(profiles.tables(&names, &cells));
     report.throughput = results.throughput();
     report.check(failures.is_empty(), "every run of iperf3 transferred data".into());
     report.not_run.append(&mut failures);
     report.notes.extend(notes(runs, seconds));
     Ok(report)
+}
+
+/// Measures while all processors are sampled.
+fn profiled(
+    lab: &Lab,
+    (row, cell, seconds): (&Row, Cell, u32),
+    options: &RunOptions,
+    profiles: &mut Profiles,
+) -> Result<Measured, Error> {
+    let recording = Recording::start(&options.programs.output)?;
+    let measured = row.measure(lab, cell, None);
+    let samples = recording.finish()?;
+    let measured = measured?;
+    profiles.add(&row.name, cell, (&measured, seconds), samples);
+    Ok(measured)
 }
 
 fn notes(runs: u32, seconds: u32) -> [String; 4] {

@@ -50,6 +50,8 @@ pub(crate) struct RunOptions {
     pub(crate) runs: Option<u32>,
     /// Texts in the names of the wanted rows; all rows if empty.
     pub(crate) rows: Vec<String>,
+    /// Samples the functions that the processors execute.
+    pub(crate) profile: bool,
     /// Names and commands of further translators.
     pub(crate) beside: Vec<(String, std::path::PathBuf)>,
     pub(crate) over: Over,

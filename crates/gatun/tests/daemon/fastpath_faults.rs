@@ -127,14 +127,14 @@ fn a_program_that_another_one_keeps_packets_from_moves_before_it() {
             return is_bypassed_at_clsact(&net, &daemon);
         }
         let mut command = net.translator.python(&format!("{BPF}{FIRST}"), &["nat64"]);
-        let other = Process::start(command.stdin(std::process::Stdio::piped())).unwrap();
+        let (other, input) = Process::start_with_input(&mut command).unwrap();
         daemon.says("the program does not see the packets of its device");
         is_attached_again(1);
         let doctor = String::from_utf8(gatun(["doctor"]).stdout).unwrap();
         assert!(doctor.contains("attached it again 1 time"), "{doctor}");
         let (sent, back) = counts(flow);
         assert!(sent > 1000 && sent == back, "{back} of {sent}");
-        drop(other);
+        drop((input, other));
         daemon.stop(Signal::TERM);
     });
 }

@@ -3,9 +3,9 @@
 //!
 //! ```text
 //!   a link (tcx, XDP)   the kernel says whether it still holds its program
-//!   a filter (clsact)   the daemon has no right to look. But the program counts what it passes to the device:
-//!                       if it counts nothing while the engines receive more than the device's queues had,
-//!                       it is not there, or another program comes before it
+//!   a filter (clsact)   the daemon has no right to look. But the program counts what it passes to the
+//!                       device: if it counts nothing while the engines receive more than the device's queues
+//!                       had, it is not there, or another program comes before it
 //! ```
 
 use super::opening::hook_name;

@@ -210,7 +210,7 @@ struct BypassCheck {
     looked: Instant,
     /// Packets that the program had passed when the workers were asked.
     passed: u64,
-    silence: Silence,
+    interval: BypassInterval,
 }
 
 /// Last answer of a worker.
@@ -229,13 +229,13 @@ fn received(snapshot: &Snapshot) -> u64 {
 impl BypassCheck {
     fn new(workers: Vec<Handle>) -> BypassCheck {
         let answers = workers.iter().map(|_| Answer::default()).collect();
-        let (looked, silence) = (Instant::now(), Silence::default());
-        BypassCheck { workers, answers, look: 0, looked, passed: 0, silence }
+        let (looked, interval) = (Instant::now(), BypassInterval::default());
+        BypassCheck { workers, answers, look: 0, looked, passed: 0, interval }
     }
 
     /// Begins anew, after the program was attached again.
     fn forget(&mut self) {
-        self.silence = Silence::default();
+        self.interval = BypassInterval::default();
     }
 
     /// Returns whether the program does not see the packets. `passed` is the number of packets that it has
@@ -244,12 +244,12 @@ impl BypassCheck {
         // A worker that lags answers late: until then, nobody knows what it has received.
         let is_answered = self.answers.iter().all(|answer| answer.look.load(Acquire) == self.look);
         if self.looked.elapsed() < LOOK_EVERY || !is_answered {
-            return self.silence.is_bypassed;
+            return self.interval.is_bypassed;
         }
         if self.look > 0 {
             let received = self.answers.iter().map(|answer| answer.received.load(Relaxed)).sum();
             let idle_waits = self.answers.iter().map(|answer| answer.idle_waits.load(Relaxed)).collect();
-            self.silence.compare((received, idle_waits), (self.passed, passed));
+            self.interval.compare((received, idle_waits), (self.passed, passed));
         }
         (self.looked, self.passed, self.look) = (Instant::now(), passed, self.look + 1);
         for (number, worker) in self.workers.iter().enumerate() {
@@ -261,13 +261,13 @@ impl BypassCheck {
                 answer.look.store(look, Release);
             });
         }
-        self.silence.is_bypassed
+        self.interval.is_bypassed
     }
 }
 
 /// Time in which the program has counted nothing.
 #[derive(Default)]
-struct Silence {
+struct BypassInterval {
     /// Packets that the program had passed at its beginning, those that the engines had received a little
     /// later, and how often each worker had slept then.
     first: Option<(u64, u64, Vec<u64>)>,
@@ -276,10 +276,10 @@ struct Silence {
     is_bypassed: bool,
 }
 
-impl Silence {
+impl BypassInterval {
     /// Compares what the engines had `received` at a moment between two moments at which the program had
-    /// `passed` so many packets, and how often each worker had slept. What the engines receive during a
-    /// silence was on its way at its beginning, however slow they are, or came past the program.
+    /// `passed` so many packets, and how often each worker had slept. What the engines receive during an
+    /// interval was on its way at its beginning, however slow they are, or came past the program.
     fn compare(&mut self, (received, idle_waits): (u64, Vec<u64>), passed: (u64, u64)) {
         match &self.first {
             Some((passed_at_first, received_at_first, idle_at_first)) if passed.1 == *passed_at_first => {
@@ -291,7 +291,12 @@ impl Silence {
                     self.emptied = Some(received);
                 }
             }
-            _ => *self = Silence { first: Some((passed.0, received, idle_waits)), ..Silence::default() },
+            _ => {
+                *self = BypassInterval {
+                    first: Some((passed.0, received, idle_waits)),
+                    ..BypassInterval::default()
+                }
+            }
         }
     }
 }
@@ -302,11 +307,11 @@ mod tests {
 
     #[test]
     fn a_program_is_bypassed_if_the_engines_received_more_than_was_on_its_way() {
-        let mut silence = Silence::default();
+        let mut interval = BypassInterval::default();
         let mut is_bypassed = |received, idle_waits, passed| {
-            silence.compare((received, vec![1, idle_waits]), passed);
-            silence.compare((received, vec![1, idle_waits]), passed);
-            silence.is_bypassed
+            interval.compare((received, vec![1, idle_waits]), passed);
+            interval.compare((received, vec![1, idle_waits]), passed);
+            interval.is_bypassed
         };
         assert!(!is_bypassed(0, 1, (100, 100)), "packets of an earlier process");
         assert!(!is_bypassed(5_000, 1, (600, 9_000)) && !is_bypassed(9_000, 1, (9_000, 9_100)));
@@ -322,10 +327,10 @@ mod tests {
 
     #[test]
     fn a_few_packets_are_enough_once_the_queues_have_been_empty() {
-        let mut silence = Silence::default();
+        let mut interval = BypassInterval::default();
         let mut is_bypassed = |received, idle_waits| {
-            silence.compare((received, idle_waits), (7, 7));
-            silence.is_bypassed
+            interval.compare((received, idle_waits), (7, 7));
+            interval.is_bypassed
         };
         assert!(!is_bypassed(100, vec![5, 5]) && !is_bypassed(400, vec![6, 5]), "one worker has not slept");
         assert!(!is_bypassed(500, vec![6, 6]) && !is_bypassed(516, vec![7, 7]));

@@ -12,4 +12,5 @@ mod six_to_four;
 mod sizes;
 mod super_packets;
 mod vxlan;
+mod vxlan_kernel;
 mod zero_checksum;

@@ -10,6 +10,7 @@
 //! | [`transitions`] | changes of a record, with what each needs |
 //! | [`target`] | nodes that should have each shard, by rendezvous hashing |
 //! | [`policy`] | next change that a node makes |
+//! | [`coordination`] | part of a node in its cluster |
 //! | [`store`] | the coordinator, as a node uses it |
 //! | [`etcd`] | client of etcd |
 //!
@@ -18,6 +19,7 @@
 //! coordinator and their state.
 #![forbid(unsafe_code)]
 
+pub mod coordination;
 pub mod etcd;
 pub mod policy;
 pub mod record;

@@ -14,6 +14,7 @@ mod check;
 mod packets;
 mod possible;
 mod records;
+pub mod scaling;
 mod scenario;
 mod state;
 

@@ -155,7 +155,8 @@ impl Coordination {
         if let Step::Registered(_, registered) = self.registration.step
             && revision >= registered
         {
-            self.registration.is_read = true;
+            // Only a renewal after this counts, so the next one follows at once.
+            (self.registration.is_read, self.registration.again_ms) = (true, 0);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The client against real members of etcd: transactions, leases, a watch, and the ways in which etcd fails.
 #![allow(missing_docs, unreachable_pub)]
 
+mod coordination;
 mod processes;
 
 use gatun_cluster::etcd::{EtcdSettings, EtcdStore};
@@ -179,6 +180,8 @@ fn a_member_without_the_others_answers_nothing_old() {
     assert_eq!(lonely.read().len(), 1);
     etcd.pause(0);
     etcd.pause(1);
+    // What the others had sent before is used up.
+    std::thread::sleep(Duration::from_millis(500));
     let answer = lonely.call(Call::Read("/t/".to_owned()));
     assert!(answer.is_err(), "{answer:?}");
     etcd.go_on(0);

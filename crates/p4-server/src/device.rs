@@ -2,7 +2,7 @@
 
 use crate::pipeline::{PacketHeader, Pipeline};
 use crate::refusal::Refusal;
-use crate::store::Store;
+use crate::store::{self, Store};
 use crate::target::Target;
 use crate::values::{bytes, number, pack, unpack};
 use gatun_p4runtime::p4::v1::get_forwarding_pipeline_config_request::ResponseType;
@@ -96,7 +96,7 @@ impl Device {
         let pipeline = self.verify(&config)?;
         self.target.load()?;
         self.generation += 1;
-        self.stores = pipeline.tables.iter().map(|_| Store::default()).collect();
+        self.stores = pipeline.tables.iter().map(|table| store::with_room(table.size)).collect();
         self.meter_configs.clear();
         self.pipeline = pipeline;
         self.config = Some(config);

@@ -33,6 +33,18 @@ pub(crate) struct Stored {
 /// Entries of a table.
 pub(crate) type Store = HashMap<Key, Stored>;
 
+/// Entries that a store has room for from the beginning.
+const ROOM_MAX: usize = 1 << 21;
+
+/// Store of a table with this size. It has its room at once: a batch that made a store of a million entries
+/// grow would wait for all of them.
+pub(crate) fn with_room(size: usize) -> Store {
+    let mut store = Store::default();
+    // Without the memory, it grows as far as it can.
+    let _ = store.try_reserve(size.min(ROOM_MAX));
+    store
+}
+
 fn len(bits: u32) -> usize {
     bits.div_ceil(8) as usize
 }
@@ -237,5 +249,16 @@ pub(crate) fn unpack(table: &Table, mut key: &[u8], stored: &Stored) -> TableEnt
         controller_metadata: stored.controller_metadata,
         metadata: stored.metadata.to_vec(),
         ..TableEntry::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_has_room_for_its_table_and_impossible_sizes_are_no_fault() {
+        assert!(with_room(1_000_000).capacity() >= 1_000_000);
+        assert!((ROOM_MAX..=2 * ROOM_MAX).contains(&with_room(usize::MAX).capacity()));
     }
 }

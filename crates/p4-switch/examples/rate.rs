@@ -2,8 +2,10 @@
 //! plain forwarding by a table of the same pipeline. Rings and devices are not part of the time.
 //!
 //! ```text
-//!   cargo run --release -p gatun-p4-switch --features libdpdk --example rate -- [SESSIONS...]
+//!   rate [SESSIONS...]
+//!   rate --count forwarding|from-ipv6|from-ipv4    one round, for callgrind
 //! ```
+//! `scripts/bench-p4 --packets` and `--count` run it.
 
 use gatun_p4_switch::{
     Entry, Environment, EnvironmentConfig, Object, ObjectConfig, PortConfig, Switch, SwitchConfig,
@@ -14,6 +16,8 @@ use std::path::{Path, PathBuf};
 /// Frames of a round. The rings have room for them.
 const ROUND: usize = 256;
 const ROUNDS: usize = 400;
+/// Sessions of the shorter measurement.
+const FEW: u64 = 1_024;
 const MAC: u64 = 0x0200_0000_0001;
 const INSIDE: usize = 1;
 const OUTSIDE: usize = 2;
@@ -43,31 +47,94 @@ fn sent(switch: &mut Switch) -> usize {
     [INSIDE, OUTSIDE].map(|port| std::iter::from_fn(|| switch.take(port)).count()).iter().sum()
 }
 
-/// Steps of the pipeline that one packet takes, and nanoseconds of them: the median of the rounds.
-/// `frames(n)` are those of both directions, n below `count` in random order.
-fn measure(switch: &mut Switch, count: u64, frames: impl Fn(u64) -> [Vec<u8>; 2]) -> (u32, f64) {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut round = |steps: u32| {
+/// Frames of a table, in rounds.
+struct Rounds<'s, F> {
+    switch: &'s mut Switch,
+    /// Number of sessions.
+    count: u64,
+    /// Frames of both directions of a session.
+    frames: F,
+    state: u64,
+}
+
+impl<F: Fn(u64) -> [Vec<u8>; 2]> Rounds<'_, F> {
+    /// Gives frames of random sessions to the switch.
+    fn put(&mut self) {
         for _ in 0..ROUND {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            for (port, frame) in [INSIDE, OUTSIDE].into_iter().zip(frames((state >> 33) % count)) {
-                switch.put(port, &frame).unwrap();
+            self.state =
+                self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let frames = (self.frames)((self.state >> 33) % self.count);
+            for (port, frame) in [INSIDE, OUTSIDE].into_iter().zip(frames) {
+                self.switch.put(port, &frame).unwrap();
             }
         }
-        let begin = processor_seconds();
-        switch.run(2 * ROUND as u32 * steps);
-        let time = (processor_seconds() - begin) * 1e9 / (2 * ROUND) as f64;
-        let in_time = sent(switch);
-        switch.run(ROUND as u32 * 128);
-        let late = sent(switch);
+    }
+
+    /// Takes the frames that were sent in `steps` for each packet: whether these were all.
+    fn take(&mut self) -> bool {
+        let in_time = sent(self.switch);
+        self.switch.run(ROUND as u32 * 128);
+        let late = sent(self.switch);
         assert_eq!(in_time + late, 2 * ROUND, "packets that the program forwards");
-        (late == 0, time)
-    };
-    // Idle steps are not part of the time.
-    let steps = (4..100).find(|steps| round(*steps).0).unwrap();
-    let mut times: Vec<f64> = (0..ROUNDS).map(|_| round(steps).1).collect();
-    times.sort_by(f64::total_cmp);
-    (steps, times[ROUNDS / 2])
+        late == 0
+    }
+
+    /// Steps of the pipeline that one packet takes.
+    fn steps(&mut self) -> u32 {
+        let is_enough = |steps: &u32| {
+            self.put();
+            self.switch.run(2 * ROUND as u32 * steps);
+            self.take()
+        };
+        (4..100).find(is_enough).unwrap()
+    }
+
+    /// Nanoseconds of a packet in a round. Idle steps are not part of the time.
+    fn time(&mut self, steps: u32) -> f64 {
+        self.put();
+        let begin = processor_seconds();
+        self.switch.run(2 * ROUND as u32 * steps);
+        let time = (processor_seconds() - begin) * 1e9 / (2 * ROUND) as f64;
+        self.take();
+        time
+    }
+}
+
+/// A round whose instructions callgrind counts.
+fn count_round<F: Fn(u64) -> [Vec<u8>; 2]>(mut rounds: Rounds<'_, F>) {
+    let steps = rounds.steps();
+    rounds.put();
+    counted(rounds.switch, 2 * ROUND as u32 * steps);
+    rounds.take();
+    println!("{steps} steps, {} packets", 2 * ROUND);
+}
+
+#[inline(never)]
+fn counted(switch: &mut Switch, steps: u32) {
+    switch.run(steps);
+}
+
+fn rounds<F: Fn(u64) -> [Vec<u8>; 2]>(switch: &mut Switch, count: u64, frames: F) -> Rounds<'_, F> {
+    Rounds { switch, count, frames, state: 0x9e37_79b9_7f4a_7c15 }
+}
+
+/// Medians of the times of a packet: plain forwarding and translation in turn, so that both have the same
+/// machine.
+fn compare(environment: Environment, count: u64) {
+    let (mut plain, mut translating) = (forwarding(environment, count), sessions(environment, count));
+    let mut plain = rounds(&mut plain, count, known);
+    let mut translating = rounds(&mut translating, count, |n| [six(n), four(n)]);
+    let (plain_steps, steps) = (plain.steps(), translating.steps());
+    let mut times = [Vec::new(), Vec::new()];
+    for _ in 0..ROUNDS {
+        times[0].push(plain.time(plain_steps));
+        times[1].push(translating.time(steps));
+    }
+    let [plain, time] = times.map(|mut times| {
+        times.sort_by(f64::total_cmp);
+        times[ROUNDS / 2]
+    });
+    println!("{count:>9} {plain:>9.0} ({plain_steps:>4}) {time:>9.0} ({steps:>4})  {:.2}", plain / time);
 }
 
 /// UDP over IPv6, 66 bytes, or over IPv4.
@@ -156,15 +223,24 @@ fn known(n: u64) -> [Vec<u8>; 2] {
 }
 
 fn main() {
-    let counts: Vec<u64> = std::env::args().skip(1).map(|count| count.parse().unwrap()).collect();
-    let counts = if counts.is_empty() { vec![1_024, 1_000_000] } else { counts };
+    let words: Vec<String> = std::env::args().skip(1).collect();
     let environment =
         Environment::start(&EnvironmentConfig { memory_mb: 1024, arguments: Vec::new() }).unwrap();
+    if let [count, program] = &words[..]
+        && count == "--count"
+    {
+        match &program[..] {
+            "forwarding" => count_round(rounds(&mut forwarding(environment, FEW), FEW, known)),
+            "from-ipv6" => {
+                count_round(rounds(&mut sessions(environment, FEW), FEW, |n| [six(n), six(n)]));
+            }
+            _ => count_round(rounds(&mut sessions(environment, FEW), FEW, |n| [four(n), four(n)])),
+        }
+        return;
+    }
+    let counts: Vec<u64> = words.iter().map(|count| count.parse().unwrap()).collect();
+    let counts = if counts.is_empty() { vec![FEW, 1_000_000] } else { counts };
     println!("ns of processor time, and steps of the pipeline, for a packet; both directions at once");
     println!("{:>9} {:>16} {:>16}  ratio", "sessions", "forwarding", "translation");
-    for count in counts {
-        let (plain_steps, plain) = measure(&mut forwarding(environment, count), count, known);
-        let (steps, time) = measure(&mut sessions(environment, count), count, |n| [six(n), four(n)]);
-        println!("{count:>9} {plain:>9.0} ({plain_steps:>4}) {time:>9.0} ({steps:>4})  {:.2}", plain / time);
-    }
+    counts.into_iter().for_each(|count| compare(environment, count));
 }

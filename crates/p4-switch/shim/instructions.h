@@ -70,21 +70,35 @@ static __rte_always_inline uint64_t gatun_swap(uint64_t value, uint32_t bits)
 	return rte_bswap64(value) >> (64 - bits);
 }
 
-/* Begins each function of the generated code. Metadata stay at one place, so the compiler sees which of their values it has read
- * or written already. The other structures are in a packet or in an entry. */
-#define GATUN_STRUCTURES \
-	struct thread *t = &p->threads[p->thread_id]; \
-	uint8_t *const gatun_metadata = t->metadata
+/* A function of the generated code. It gets the metadata and the list of the other structures as pointers that share nothing with
+ * each other, nor with a packet or an entry. So the compiler need not read a value again, or write it at once, because a header
+ * was written. GATUN_OTHER stands around the instructions that are DPDK's, which reach the same memory by pointers of their own. */
+#define GATUN_FUNCTION(name) \
+	static __rte_noinline void gatun_##name(struct rte_swx_pipeline *p, struct thread *t, \
+						uint8_t *restrict gatun_metadata, uint8_t **restrict gatun_structs); \
+	void name(struct rte_swx_pipeline *p) \
+	{ \
+		struct thread *t = &p->threads[p->thread_id]; \
+		gatun_##name(p, t, t->metadata, t->structs); \
+	} \
+	static __rte_noinline void gatun_##name(struct rte_swx_pipeline *p, struct thread *t, \
+						uint8_t *restrict gatun_metadata, uint8_t **restrict gatun_structs)
+#define GATUN_OTHER(instruction) \
+	do { \
+		rte_compiler_barrier(); \
+		instruction; \
+		rte_compiler_barrier(); \
+	} while (0)
 
 struct gatun_place {
-	struct thread *t;
 	uint8_t *metadata;
+	uint8_t **structs;
 };
-#define HERE ((struct gatun_place){t, gatun_metadata})
+#define HERE ((struct gatun_place){gatun_metadata, gatun_structs})
 
 static __rte_always_inline uint8_t *gatun_at(struct gatun_place place, const struct instr_operand *x)
 {
-	uint8_t *start = x->struct_id == GATUN_METADATA ? place.metadata : place.t->structs[x->struct_id];
+	uint8_t *start = x->struct_id == GATUN_METADATA ? place.metadata : place.structs[x->struct_id];
 
 	return &start[x->offset];
 }

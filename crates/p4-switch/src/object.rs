@@ -14,8 +14,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Comes before the generated code.
 const INSTRUCTIONS: &str = include_str!("../shim/instructions.h");
 
-/// Line of the generated code that begins each function.
-const THREAD: &str = "struct thread *t = &p->threads[p->thread_id];";
+/// Begin of each function of the generated code, around its name.
+const FUNCTION: [&str; 3] =
+    ["void\n", "(struct rte_swx_pipeline *p)\n{\n", "\tstruct thread *t = &p->threads[p->thread_id];\n"];
 
 /// Directories that may exist already.
 const DIRECTORIES_MAX: u32 = 10_000;
@@ -72,8 +73,7 @@ impl Object {
         let head = format!("#define GATUN_METADATA {}\n{INSTRUCTIONS}", metadata_structure(&text));
         std::fs::write(&instructions, head).map_err(SwitchError::file(&instructions))?;
         let generated = std::fs::read_to_string(&code).map_err(SwitchError::file(&code))?;
-        std::fs::write(&code, generated.replace(THREAD, "GATUN_STRUCTURES;"))
-            .map_err(SwitchError::file(&code))?;
+        std::fs::write(&code, with_own_instructions(&generated)).map_err(SwitchError::file(&code))?;
         compile(&code, &object.path(), config)?;
         Ok(object)
     }
@@ -155,6 +155,36 @@ fn metadata_structure(text: &str) -> usize {
     1 + structures.count()
 }
 
+/// Changes the generated code for the instructions of `INSTRUCTIONS`: the functions' heads, and the places of
+/// DPDK's own instructions.
+fn with_own_instructions(code: &str) -> String {
+    let [result, parameters, thread] = FUNCTION;
+    let head = format!("{parameters}{thread}");
+    let mut text = String::with_capacity(2 * code.len());
+    let mut parts = code.split(&head);
+    let mut before = parts.next().unwrap_or_default();
+    for body in parts {
+        let (rest, name) = before.rsplit_once(result).unwrap_or((before, ""));
+        text += &format!("{}GATUN_FUNCTION({name})\n{{\n", with_barriers(rest));
+        before = body;
+    }
+    text + &with_barriers(before)
+}
+
+fn with_barriers(code: &str) -> String {
+    let is_own = |call: &str| {
+        let name = call.split_once('(').map_or(call, |(name, _)| name);
+        INSTRUCTIONS.contains(&format!("#define {name}("))
+    };
+    let line = |line: &str| match line.find("__instr_").zip(line.rfind(';')) {
+        Some((at, end)) if !is_own(&line[at..]) => {
+            format!("{}GATUN_OTHER({}){}\n", &line[..at], &line[at..end], &line[end..])
+        }
+        _ => format!("{line}\n"),
+    };
+    code.lines().map(line).collect()
+}
+
 fn translate(named: &Path, spec: &Path, code: &Path) -> Result<(), SwitchError> {
     let [spec, code] = [spec, code].map(|path| CString::new(path.as_os_str().as_bytes()).unwrap_or_default());
     let mut line = 0;
@@ -209,6 +239,15 @@ mod tests {
     fn the_size_of_a_table_changes_and_no_other() {
         let text = resize(TEXT, &[("b".into(), 16)]).unwrap();
         assert_eq!(text, TEXT.replace("0x200", "0x10"));
+    }
+
+    #[test]
+    fn dpdks_instructions_are_between_barriers_and_ours_are_not() {
+        let code = "void\nf(struct rte_swx_pipeline *p)\n{\n\tstruct thread *t = &p->threads[p->thread_id];\n\
+                    A : __instr_mov_exec(p, t, &i[0]);\nB : __instr_hdr_emit8_tx_exec(p, t, &i[1]);\n}\n";
+        let wanted = "GATUN_FUNCTION(f)\n{\nA : __instr_mov_exec(p, t, &i[0]);\n\
+                      B : GATUN_OTHER(__instr_hdr_emit8_tx_exec(p, t, &i[1]));\n}\n";
+        assert_eq!(with_own_instructions(code), wanted);
     }
 
     #[test]

@@ -38,6 +38,7 @@ targets! {
     peer_frame "../../../fuzz/fuzz_targets/peer_frame.rs"
     packet_4to6 "../../../fuzz/fuzz_targets/packet_4to6.rs"
     packet_6to4 "../../../fuzz/fuzz_targets/packet_6to4.rs"
+    tunnel "../../../fuzz/fuzz_targets/tunnel.rs"
 }
 
 fn root() -> PathBuf {

@@ -60,6 +60,24 @@ pub(crate) struct Entry<I> {
     pub(crate) active: [bool; 2],
 }
 
+/// Weight of earlier rounds in [`Entry::packets`].
+pub(crate) const WEIGHT_OF_EARLIER: f32 = 0.75;
+
+impl<I> Entry<I> {
+    /// Takes note of packets. A round is over if the use of all entries has become known.
+    pub(crate) fn pace(&mut self, packets: u64, is_over: bool) {
+        if is_over {
+            self.rounds = self.rounds.saturating_add(1);
+            self.packets *= WEIGHT_OF_EARLIER;
+            self.idle_rounds = self.idle_rounds.saturating_add(1);
+        }
+        if packets > 0 {
+            self.idle_rounds = 0;
+        }
+        self.packets += packets as f32;
+    }
+}
+
 /// An entry and its occupant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token {

@@ -105,6 +105,11 @@ pub struct Manager<E, T: Target> {
     audit: Option<usize>,
     /// Number of removals after which those are gone that the last comparison has excluded.
     excluded_at: u64,
+    /// Number of readings of the target, see [`Target::readings`], when the present round began, and the one
+    /// before.
+    readings: [Option<u64>; 2],
+    /// Time of the last round after a further reading, and the time between the last two.
+    paced: (Duration, Duration),
     /// Next entry of the round of credits, the time when the round began, and the time of the last part.
     round: (usize, Duration, Duration),
     /// Next entry to be considered for eviction.
@@ -171,6 +176,8 @@ impl<E: Engine, T: Target> Manager<E, T> {
             paused: false,
             audit: None,
             excluded_at: 0,
+            readings: [None; 2],
+            paced: (Duration::ZERO, Duration::ZERO),
             round: (0, Duration::ZERO, Duration::ZERO),
             hand: 0,
             refusals: Refusals::default(),

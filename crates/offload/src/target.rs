@@ -117,6 +117,12 @@ pub trait Target {
     /// Takes the use of entries; packets and bytes begin anew. `None` for a removed entry.
     fn take_use(&mut self, ids: &[Self::Id], used: &mut Vec<Option<EntryUse>>);
 
+    /// Number of times that the use of all entries has become known. `None`: it always is. Entries are idle,
+    /// or slow, by these times: nothing is known of an entry between two of them.
+    fn readings(&self) -> Option<u64> {
+        None
+    }
+
     /// Passes every entry to `each`.
     fn entries(&mut self, each: &mut dyn FnMut(Self::Id, &OffloadedFlow));
 

@@ -127,6 +127,8 @@ struct Switch<L> {
     is_counting: bool,
     /// Next flow of the round of counters, and the time when the round began.
     round: (usize, Duration),
+    /// Number of such rounds.
+    rounds: u64,
     counters: Counters,
     /// While a switch is read: flows that it has, and their directions.
     found: BTreeMap<u32, (OffloadedFlow, u8)>,
@@ -552,6 +554,11 @@ impl<L: Link> Target for Switches<L> {
         removals.extend(ids.iter().map(|&id| self.removal(id)));
     }
 
+    fn readings(&self) -> Option<u64> {
+        let ready = self.switches.iter().filter(|switch| switch.phase == Phase::Ready);
+        Some(ready.map(|switch| switch.rounds).min().unwrap_or(0))
+    }
+
     fn take_use(&mut self, ids: &[FlowId], used: &mut Vec<Option<EntryUse>>) {
         let now = self.now;
         for &id in ids {
@@ -611,6 +618,7 @@ impl<L: Link> Switch<L> {
             first_counted: Vec::new(),
             is_counting: false,
             round: (0, Duration::ZERO),
+            rounds: 0,
             counters: Counters::default(),
             found: BTreeMap::new(),
             status: SwitchStatus {

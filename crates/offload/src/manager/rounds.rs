@@ -9,8 +9,6 @@ use std::time::Duration;
 
 /// Duration of a round of credits.
 pub(super) const ROUND: Duration = Duration::from_secs(1);
-/// Weight of earlier rounds in [`Entry::packets`].
-pub(super) const WEIGHT_OF_EARLIER: f32 = 0.75;
 /// Minimum and maximum number of entries of one part of a round. Each part wakes the workers.
 const CREDITS: (usize, usize) = (512, 8192);
 /// Maximum number of entries that are compared with the settings in one turn.
@@ -25,6 +23,10 @@ impl<E: Engine, T: Target> Manager<E, T> {
         if at >= high {
             if now.saturating_sub(began) >= ROUND || high == 0 {
                 self.round = (0, now, now);
+                self.readings = [self.target.readings(), self.readings[0]];
+                if self.has_read() {
+                    self.paced = (now, now.saturating_sub(self.paced.0));
+                }
             }
             return;
         }
@@ -41,6 +43,7 @@ impl<E: Engine, T: Target> Manager<E, T> {
             entry.state == State::Installed && entry.bound && is_open
         };
         let slots = (at as Slot..end as Slot).filter(can_credit).collect();
+        let has_read = self.has_read();
         for (slot, used) in self.use_of(slots) {
             let Some(used) = used else {
                 self.retire(slot);
@@ -48,11 +51,7 @@ impl<E: Engine, T: Target> Manager<E, T> {
             };
             let report = self.taken(slot, &used);
             self.report(slot, Report { seen: [None, None], ..report });
-            let entry = self.entries.get_mut(slot);
-            let packets = report.traffic.total().packets;
-            entry.idle_rounds = if packets == 0 { entry.idle_rounds.saturating_add(1) } else { 0 };
-            entry.rounds = entry.rounds.saturating_add(1);
-            entry.packets = entry.packets * WEIGHT_OF_EARLIER + packets as f32;
+            self.entries.get_mut(slot).pace(report.traffic.total().packets, has_read);
             if used.is_closing {
                 self.retire(slot);
             } else {
@@ -63,6 +62,12 @@ impl<E: Engine, T: Target> Manager<E, T> {
             self.status.round_ms = now.saturating_sub(began).as_millis() as u64;
         }
         self.round = (end, began, now);
+    }
+
+    /// Returns whether the use of all entries has become known since the last round.
+    fn has_read(&self) -> bool {
+        let [now, before] = self.readings;
+        now.is_none() || now != before
     }
 
     /// Forgets old path MTUs once a second, and tells the target the smallest one.

@@ -2,9 +2,9 @@
 
 use super::Manager;
 use super::feeds::{LATER, micros};
-use super::rounds::{ROUND, WEIGHT_OF_EARLIER};
+use super::rounds::ROUND;
 use crate::engine::Engine;
-use crate::entries::{Entry, Slot, State, Token};
+use crate::entries::{Entry, Slot, State, Token, WEIGHT_OF_EARLIER};
 use crate::orders::{Order, Report};
 use crate::target::{EntryUse, Placement, Refusal, Removal, Target};
 use std::time::Duration;
@@ -92,7 +92,7 @@ impl<E: Engine, T: Target> Manager<E, T> {
 
     /// [`Entry::packets`] of an entry with this many packets a second.
     fn packets_in_rounds(&self, pace: f64) -> f64 {
-        let round_s = ROUND.as_secs_f64().max(self.status.round_ms as f64 / 1e3);
+        let round_s = ROUND.max(self.paced.1).as_secs_f64();
         round_s * pace / f64::from(1.0 - WEIGHT_OF_EARLIER)
     }
 

@@ -111,6 +111,7 @@ impl<L: Link> Switches<L> {
         let passed = self.now.saturating_sub(began);
         if at >= high && passed >= pace {
             (at, began) = (0, self.now);
+            self.switches[k].rounds += 1;
         }
         let part = self.now.saturating_sub(began).as_secs_f64() / pace.as_secs_f64();
         let due = ((high as f64 * part.min(1.0)).ceil() as usize).min(at.saturating_add(LOOK));

@@ -32,8 +32,8 @@ const GONE: &str = "somebody has detached the program, or the interface was remo
 
 /// Interval of the comparison.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Maximum number of packets between the program and the workers: a queue of a TUN device has 500.
-const QUEUED_MAX: u64 = 2_000;
+/// Maximum number of packets between the program and a worker: a queue of a TUN device has 500.
+const QUEUED_MAX: u64 = 1_000;
 /// Number of packets past the program that do not matter.
 const FEW: u64 = 16;
 
@@ -283,7 +283,8 @@ impl BypassInterval {
     fn compare(&mut self, (received, idle_waits): (u64, Vec<u64>), passed: (u64, u64)) {
         match &self.first {
             Some((passed_at_first, received_at_first, idle_at_first)) if passed.1 == *passed_at_first => {
-                let max = self.emptied.map_or(received_at_first + QUEUED_MAX, |had| had + FEW);
+                let queued = QUEUED_MAX * idle_waits.len() as u64;
+                let max = self.emptied.map_or(received_at_first + queued, |had| had + FEW);
                 self.is_bypassed |= received > max;
                 if self.emptied.is_none()
                     && idle_waits.iter().zip(idle_at_first).all(|(now, then)| now > then)

@@ -4,6 +4,7 @@ use super::ConnectionConfig;
 use gatun_tls::{Directory, Fault};
 use hyper_util::rt::TokioIo;
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
@@ -66,8 +67,7 @@ pub(super) async fn open(config: &ConnectionConfig, fault: &TransportFault) -> R
         .keep_alive_while_idle(true);
     let secure = config.tls.as_ref().map(|tls| secure(tls, &address)).transpose()?;
     if let Some((_, name)) = &secure {
-        let origin = Uri::builder().scheme("https").authority(&*name.to_str()).path_and_query("/").build();
-        endpoint = endpoint.origin(origin.map_err(|_| format!("invalid name {}", name.to_str()))?);
+        endpoint = endpoint.origin(origin(name)?);
     }
     let connector = tower::service_fn({
         let (address, fault) = (address.clone(), fault.clone());
@@ -83,6 +83,18 @@ fn secure(tls: &TlsConfig, address: &str) -> Result<(TlsConnector, ServerName<'s
     let host = tls.server_name.as_deref().unwrap_or(host.trim_matches(['[', ']']));
     let name = ServerName::try_from(host.to_owned()).map_err(|_| format!("{host} is no name of a host"))?;
     Ok((TlsConnector::from(tls.directory.client(HTTP2)?), name))
+}
+
+/// Returns the origin of the requests to a host.
+fn origin(name: &ServerName<'_>) -> Result<Uri, String> {
+    let host = match name {
+        ServerName::IpAddress(address) if matches!(IpAddr::from(*address), IpAddr::V6(_)) => {
+            format!("[{}]", name.to_str())
+        }
+        _ => name.to_str().into_owned(),
+    };
+    let origin = Uri::builder().scheme("https").authority(host.as_str()).path_and_query("/").build();
+    origin.map_err(|_| format!("invalid name {host}"))
 }
 
 async fn connect(
@@ -193,5 +205,19 @@ impl AsyncWrite for Observed {
 
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_origin_has_brackets_around_an_ipv6_address() {
+        for (host, wanted) in [("::1", "[::1]"), ("192.0.2.7", "192.0.2.7"), ("edge.example", "edge.example")]
+        {
+            let name = ServerName::try_from(host).unwrap();
+            assert_eq!(origin(&name).unwrap().authority().unwrap().as_str(), wanted);
+        }
     }
 }

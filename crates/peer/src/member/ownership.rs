@@ -191,7 +191,8 @@ impl Member {
                     let mut standing = self.standing(self.own.epochs[shard]);
                     if let Some(epoch) = standing.release(&rules) {
                         self.own.epochs[shard] = epoch;
-                        self.own.released_at = self.push_epoch(now_ms, shard as u8, epoch);
+                        let number = self.push_epoch(now_ms, shard as u8, epoch);
+                        self.own.released_at = number.or(self.own.released_at);
                     }
                 }
                 self.own.releasing = None;

@@ -103,7 +103,7 @@ mod on_dpdk {
     use gatun_p4_switch::{EnvironmentConfig, ObjectConfig, PORTS_MAX, PortConfig};
     use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
     use std::net::SocketAddr;
-    use std::path::PathBuf;
+    use std::path::Path;
     use std::process::ExitCode;
     use std::sync::{Mutex, PoisonError};
     use std::time::{Duration, Instant};
@@ -115,7 +115,7 @@ mod on_dpdk {
 
     pub(super) fn switch(args: &SwitchArgs) -> anyhow::Result<ExitCode> {
         let config = config(args)?;
-        let security = args.certificates.as_ref().map(security).transpose()?;
+        let security = args.certificates.as_deref().map(security).transpose()?;
         let listener = std::net::TcpListener::bind(args.listen)
             .with_context(|| format!("listening on {}", args.listen))?;
         let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGUSR1])?;
@@ -144,7 +144,7 @@ mod on_dpdk {
     }
 
     /// Reads the certificates. Refusals are told once a second.
-    fn security(directory: &PathBuf) -> anyhow::Result<ServerTls> {
+    fn security(directory: &Path) -> anyhow::Result<ServerTls> {
         let last: Mutex<Option<Instant>> = Mutex::new(None);
         let report = move |remote: SocketAddr, why: &str| {
             let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);

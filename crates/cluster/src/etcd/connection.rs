@@ -133,15 +133,16 @@ impl Connections {
         while tries > 0 {
             tries -= 1;
             let (place, channel) = self.channel();
-            if signs_in && self.token.lock().is_ok_and(|token| token.is_none()) {
-                if let Err(error) = self.sign_in(channel.clone()).await {
-                    if matches!(error, StoreError::Refused(_)) {
-                        return Err(error);
-                    }
-                    self.avoid(place);
-                    last = error;
-                    continue;
+            if signs_in
+                && self.token.lock().is_ok_and(|token| token.is_none())
+                && let Err(error) = self.sign_in(channel.clone()).await
+            {
+                if matches!(error, StoreError::Refused(_)) {
+                    return Err(error);
                 }
+                self.avoid(place);
+                last = error;
+                continue;
             }
             let status = match tokio::time::timeout(self.timeout, call(channel)).await {
                 Ok(Ok(answer)) => return Ok(answer),

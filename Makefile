@@ -65,7 +65,7 @@ p4: ## Compile the P4 program, and compare the results with the committed ones: 
 
 p4-bmv2: ## Measure BMv2 with Gatun as its controller: needs simple_switch_grpc, and skips without it
 	@command -v simple_switch_grpc >/dev/null 2>&1 || { echo 'SKIPPED: simple_switch_grpc is not on PATH'; exit 0; }; \
-	  lab/run thesis --brief --rows BMv2
+	  scripts/bench-p4 --bmv2 && lab/run thesis --brief --rows BMv2
 
 rfc: ## Print the requirements and the tests that prove them, and write docs/rfc/matrix.md
 	@$(CARGO) xtask rfc --write

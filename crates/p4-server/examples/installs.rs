@@ -4,6 +4,7 @@
 //!   installs ADDRESS P4INFO [SESSIONS [BATCH [TABLE...]]]   into a running switch, over P4Runtime
 //!   installs --count P4INFO ENTRIES                         into a table in memory of ENTRIES, for callgrind
 //! ```
+//! GATUN_DEVICE_CONFIG names a file with the program of a switch that has none, as BMv2.
 //! A session is an entry in each table (`flows6` and `flows4`). A batch has entries of whole sessions.
 
 use gatun_p4_server::{Device, MemoryTarget, Program};
@@ -102,10 +103,13 @@ fn batch(p4info: &P4Info, tables: &[&Table], kind: Type, sessions: std::ops::Ran
     }
 }
 
-fn config(p4info: &P4Info) -> SetForwardingPipelineConfigRequest {
-    // Without a program: the one that runs.
-    let config =
-        ForwardingPipelineConfig { p4info: Some(p4info.clone()), ..ForwardingPipelineConfig::default() };
+/// `program` is empty for the one that runs.
+fn config(p4info: &P4Info, program: Vec<u8>) -> SetForwardingPipelineConfigRequest {
+    let config = ForwardingPipelineConfig {
+        p4info: Some(p4info.clone()),
+        p4_device_config: program,
+        ..ForwardingPipelineConfig::default()
+    };
     SetForwardingPipelineConfigRequest {
         device_id: 1,
         election_id: ELECTION,
@@ -124,12 +128,14 @@ async fn measure(
     let tables = tables.iter().map(|name| table(&p4info, name)).collect::<Result<Vec<_>, _>>()?;
     let mut client = P4RuntimeClient::connect(format!("http://{address}")).await?;
     let (sender, receiver) = mpsc::channel(1);
-    let mut stream = client.stream_channel(ReceiverStream::new(receiver)).await?.into_inner();
     let update =
         MasterArbitrationUpdate { device_id: 1, election_id: ELECTION, ..MasterArbitrationUpdate::default() };
+    // BMv2 answers nothing before the first message.
     sender.send(StreamMessageRequest { update: Some(FromController::Arbitration(update)) }).await?;
+    let mut stream = client.stream_channel(ReceiverStream::new(receiver)).await?.into_inner();
     stream.message().await?;
-    client.set_forwarding_pipeline_config(config(&p4info)).await?;
+    let program = std::env::var_os("GATUN_DEVICE_CONFIG").map_or(Ok(Vec::new()), std::fs::read)?;
+    client.set_forwarding_pipeline_config(config(&p4info, program)).await?;
     for (kind, word) in [(Type::Insert, "installs"), (Type::Delete, "removals")] {
         let times = write(&mut client, &p4info, &tables, (kind, sessions, size)).await?;
         let per_second = |times: &[f64]| size as f64 * times.len() as f64 / times.iter().sum::<f64>();
@@ -165,7 +171,7 @@ async fn write(
 /// Installs entries that callgrind counts into a table that has others already.
 fn count(p4info: &P4Info, entries: u64) -> Result<(), Failure> {
     let mut device = Device::new(MemoryTarget::new(b"", Program::of(p4info)));
-    device.set_config(&config(p4info)).map_err(|refusal| refusal.message)?;
+    device.set_config(&config(p4info, Vec::new())).map_err(|refusal| refusal.message)?;
     let tables = [table(p4info, "flows4")?];
     for from in (0..entries).step_by(COUNTED as usize) {
         device.write(&batch(p4info, &tables, Type::Insert, from..entries.min(from + COUNTED)))?;

@@ -79,7 +79,7 @@ impl Setup {
     }
 
     /// Writes a packet from inside for each chosen flow.
-    fn from_inside(self, chosen: &[u64]) -> impl FnMut(usize, &mut [u8]) -> usize {
+    fn outbound(self, chosen: &[u64]) -> impl FnMut(usize, &mut [u8]) -> usize {
         let Setup { flows, frame, kind, .. } = self;
         move |i, out| match chosen.get(i) {
             Some(&flow) if kind == Kind::Nat44 => {
@@ -230,7 +230,7 @@ impl Driver {
     pub(super) fn outbound(&mut self, chosen: &[u64], ends: &[u64]) -> anyhow::Result<Duration> {
         let Setup { flows, frame, kind, .. } = self.setup;
         let ends = self.forget(ends);
-        let mut packets = self.ring.fill(self.setup.from_inside(chosen));
+        let mut packets = self.ring.fill(self.setup.outbound(chosen));
         packets.truncate(chosen.len());
         self.line.wait();
         let time = timed(&mut self.nat, self.now, &mut packets, &ends, &mut self.tally)?;
@@ -253,8 +253,8 @@ impl Driver {
     pub(super) fn redirected(&mut self, chosen: &[u64], cluster: &Cluster) -> anyhow::Result<Duration> {
         let is_v6 = self.setup.kind != Kind::Nat44;
         let mut originals = Ring::new(chosen.len())?;
-        let originals = originals.fill(self.setup.from_inside(chosen));
-        let mut packets = self.ring.fill(self.setup.from_inside(chosen));
+        let originals = originals.fill(self.setup.outbound(chosen));
+        let mut packets = self.ring.fill(self.setup.outbound(chosen));
         packets.truncate(chosen.len());
         self.line.wait();
         let time = timed_redirect(&mut self.nat, self.now, &mut packets, cluster)?;

@@ -115,7 +115,8 @@ fn a_side_without_the_right_certificate_is_refused_in_words() {
     assert!(secure.refusal().contains("it refuses our certificate, which is not from its authority"));
 
     // The right authority, and an unusable certificate.
-    let cases: [(&str, fn(&Folder, &Authority), &str, &str); 3] = [
+    type Case<'c> = (&'c str, fn(&Folder, &Authority), &'c str, &'c str);
+    let cases: [Case<'_>; 3] = [
         (
             "another authority's certificate",
             |folder, foreign| foreign.issue(&folder.0, "controller.example", VALID),

@@ -464,7 +464,8 @@ fn connections_to_one_socket_reach_the_link_whose_peer_has_the_name() {
         // Its connection ends with it.
         drop(dialer);
         for _ in 0..TURNS_MAX {
-            if ![&mut to_a, &mut to_b].into_iter().fold(false, |is_up, end| end.turn().is_up || is_up) {
+            let are_up = [&mut to_a, &mut to_b].map(|end| end.turn().is_up);
+            if !are_up.contains(&true) {
                 break;
             }
             thread::sleep(Duration::from_millis(1));

@@ -118,7 +118,7 @@ fn flow_port(addresses: u64, ports: u32) -> u16 {
 impl Outer {
     /// Length in bytes of all outer headers.
     #[inline]
-    pub fn len(&self) -> usize {
+    pub fn headers_len(&self) -> usize {
         headers_len(self.ends.0.is_ipv6())
     }
 
@@ -168,7 +168,7 @@ impl Outer {
     /// Same as [`write`](Self::write), and `no_headroom`. The packet is unchanged then.
     #[inline]
     pub fn encapsulate(&self, packet: &mut Packet<'_>, inner: &Inner) -> Result<(), DropReason> {
-        let (len, inner_len) = (self.len(), packet.len());
+        let (len, inner_len) = (self.headers_len(), packet.len());
         packet.shift_start(-(len as isize))?;
         let written = match packet.bytes_mut().get_mut(..len) {
             Some(out) => self.write(inner, inner_len, out),

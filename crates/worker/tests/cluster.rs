@@ -36,7 +36,7 @@ fn plan() -> Plan {
 }
 
 fn tunnel_of(node: usize) -> IpAddr {
-    Ipv6Addr::from(0x2001_0db8_ffff << 80 | node as u128 + 1).into()
+    Ipv6Addr::from((0x2001_0db8_ffff << 80) + node as u128 + 1).into()
 }
 
 /// Places at a node: shard `n` is that of node `owner(n)`.

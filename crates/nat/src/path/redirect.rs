@@ -125,7 +125,7 @@ fn enclose(emit: &mut Emit, packet: &mut Packet<'_>, outer: &Outer, mtu: u32) ->
     }
     debug_assert!(before <= mtu as usize);
     outer.encapsulate(packet, &inner)?;
-    vxlan::take_hop(packet.bytes_mut().get_mut(outer.len()..).unwrap_or_default(), inner.is_v6);
+    vxlan::take_hop(packet.bytes_mut().get_mut(outer.headers_len()..).unwrap_or_default(), inner.is_v6);
     Ok(0)
 }
 
@@ -137,7 +137,7 @@ fn cut(
     (outer, inner): (&Outer, &Inner),
     mtu: u32,
 ) -> Result<u64, DropReason> {
-    let (len, mut pieces) = (outer.len(), 0);
+    let (len, mut pieces) = (outer.headers_len(), 0);
     fragment::split4(packet, mtu, |head, tail| {
         let mut headers = [0; vxlan::HEADERS_MAX + HEADER4_MAX];
         let headers = headers.get_mut(..len + head.len()).ok_or(DropReason::NoHeadroom)?;

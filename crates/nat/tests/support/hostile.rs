@@ -57,6 +57,8 @@ fn plan(filtering: Filtering) -> Plan {
     Plan {
         own4: Some(Ipv4Addr::new(203, 0, 113, 200)),
         pooled: Vec::new(),
+        shards: None,
+        sharding: None,
         own6: Some(Ipv6Addr::new(0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 1)),
         pools: vec![Pool4 {
             name: "pool".into(),
@@ -170,6 +172,7 @@ fn burst(nat: &mut Nat, now: Instant, packets: &mut [(Vec<u8>, bool)], last: &mu
             }
             Verdict::Reply(_) => check(packet.bytes(), true),
             Verdict::Pass => assert_eq!(packet.bytes(), before, "passed, but changed"),
+            Verdict::Redirect => panic!("redirected without a cluster"),
             Verdict::Drop(_) | Verdict::Held => {}
         }
     }

@@ -55,7 +55,7 @@ fn what_goes_into_the_tunnel_comes_out_of_it() {
     for bytes in inners() {
         for outer in [outer(A, B), outer(A6, B6)] {
             let packet = encapsulated(&bytes, &outer);
-            assert_eq!(packet.len(), bytes.len() + outer.len());
+            assert_eq!(packet.len(), bytes.len() + outer.headers_len());
             assert!(vxlan::is_to(&packet, outer.ends.1, vxlan::PORT));
             assert!(!vxlan::is_to(&packet, outer.ends.0, vxlan::PORT));
             assert!(!vxlan::is_to(&packet, outer.ends.1, vxlan::PORT + 1));

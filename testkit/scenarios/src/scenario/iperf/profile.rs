@@ -19,6 +19,8 @@ const OTHERS: &str = "other functions";
 
 /// Samples of each function; the idle loop has none.
 pub(super) type Samples = BTreeMap<String, u64>;
+/// ms of processor time of each function for a received Gbit.
+type Times = BTreeMap<String, f64>;
 
 /// Recording that goes on.
 pub(super) struct Recording {
@@ -72,7 +74,7 @@ fn read(report: &str) -> Samples {
 /// Samples of all runs, as ms of processor time for a received Gbit.
 #[derive(Default)]
 pub(super) struct Profiles {
-    runs: Vec<(String, Cell, BTreeMap<String, f64>)>,
+    runs: Vec<(String, Cell, Times)>,
 }
 
 impl Profiles {
@@ -92,12 +94,12 @@ impl Profiles {
     }
 
     fn table(&self, rows: &[String], cell: Cell) -> Option<Table> {
-        let of = |row: &str| -> Vec<&BTreeMap<String, f64>> {
+        let of = |row: &str| -> Vec<&Times> {
             self.runs.iter().filter(|(name, at, _)| name == row && *at == cell).map(|run| &run.2).collect()
         };
         let columns: Vec<(&String, Vec<_>)> =
             rows.iter().map(|row| (row, of(row))).filter(|(_, runs)| !runs.is_empty()).collect();
-        let time = |runs: &[&BTreeMap<String, f64>], name: &str| {
+        let time = |runs: &[&Times], name: &str| {
             median(runs.iter().map(|run| run.get(name).copied().unwrap_or(0.0)).collect()).unwrap_or(0.0)
         };
         let most = |name: &str| columns.iter().map(|(_, runs)| time(runs, name)).fold(0.0, f64::max);
@@ -106,7 +108,7 @@ impl Profiles {
         let mut names: Vec<&String> = known.into_iter().collect();
         names.sort_by(|a, b| most(b).total_cmp(&most(a)));
         let rest = names.split_off(names.len().min(FUNCTIONS));
-        let line = |name: &str, value: &dyn Fn(&[&BTreeMap<String, f64>]) -> f64| {
+        let line = |name: &str, value: &dyn Fn(&[&Times]) -> f64| {
             let values = columns.iter().map(|(_, runs)| format!("{:.1}", value(runs)));
             std::iter::once(name.to_owned()).chain(values).collect::<Vec<String>>()
         };

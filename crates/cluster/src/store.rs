@@ -6,8 +6,11 @@
 
 use std::fmt;
 
-/// Maximum number of requests without an answer.
-pub const REQUESTS_MAX: usize = 256;
+/// Maximum number of requests without an answer: a write for each of 256 shards, and as many others.
+pub const REQUESTS_MAX: usize = 512;
+
+/// Maximum number of answers of watches that the caller has not taken. One more ends the watch.
+pub const CHANGES_MAX: usize = 256;
 
 /// Request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +35,7 @@ pub enum Call {
     /// Writes if all comparisons hold.
     Write(Write),
     /// Tells changes of keys that begin with a text, from a revision on, instead of the previous watch. There
-    /// are many answers, until an error ends the watch.
+    /// are many answers, until an error ends the watch. The previous watch ends with an error, too.
     Watch {
         /// Beginning of the keys.
         prefix: String,
@@ -90,7 +93,7 @@ pub enum Answer {
     Granted(i64, u64),
     /// The lease was renewed.
     Renewed,
-    /// There is no such lease.
+    /// There is no such lease. A write with it was not done.
     NoLease,
     /// The lease has ended.
     Revoked,
@@ -120,18 +123,21 @@ pub enum StoreError {
     Refused(String),
     /// The watch has ended: read, and watch again.
     WatchEnded(String),
-    /// Too many requests wait.
+    /// It was not done: too many requests wait.
     Busy,
+    /// It was not done: the client has ended, and does nothing any more.
+    Ended,
 }
 
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StoreError::Unreachable(why) => write!(f, "etcd cannot be reached: {why}"),
-            StoreError::Unknown(why) => write!(f, "etcd did not answer in time: {why}"),
+            StoreError::Unknown(why) => write!(f, "etcd gave no certain answer: {why}"),
             StoreError::Refused(why) => write!(f, "etcd refuses: {why}"),
             StoreError::WatchEnded(why) => write!(f, "etcd has ended the watch: {why}"),
             StoreError::Busy => write!(f, "too many requests to etcd wait for an answer"),
+            StoreError::Ended => write!(f, "the client of etcd has ended"),
         }
     }
 }

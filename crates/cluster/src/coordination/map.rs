@@ -85,6 +85,11 @@ impl Map {
         self.nodes.keys()
     }
 
+    /// Returns whether a watch counts.
+    pub(super) fn is_watched_by(&self, id: u64) -> bool {
+        self.watch == Some(id)
+    }
+
     /// Starts to count the absence of a node that records name.
     fn mention(&mut self, now_ms: u64, node: &NodeName) {
         let seen = self.nodes.entry(node.clone()).or_default();
@@ -197,10 +202,7 @@ impl Coordination {
         self.registration_read(revision);
     }
 
-    pub(super) fn map_changed(&mut self, now_ms: u64, id: u64, answer: Result<Answer, StoreError>) {
-        if self.map.watch != Some(id) {
-            return;
-        }
+    pub(super) fn map_changed(&mut self, now_ms: u64, answer: Result<Answer, StoreError>) {
         match answer {
             Ok(Answer::Changes(revision, entries)) => {
                 entries.iter().for_each(|entry| self.changed(now_ms, entry));

@@ -190,6 +190,11 @@ impl Coordination {
         }) else {
             return;
         };
+        if is_watch && !self.map.is_watched_by(id) {
+            // Another watch has replaced it.
+            self.waiting.remove(&id);
+            return;
+        }
         match &answer {
             Ok(_) => self.error = None,
             Err(error) => {
@@ -201,7 +206,7 @@ impl Coordination {
         }
         match asked {
             Purpose::Read => self.map_read(now_ms, answer),
-            Purpose::Watch => self.map_changed(now_ms, id, answer),
+            Purpose::Watch => self.map_changed(now_ms, answer),
             Purpose::Grant | Purpose::Register | Purpose::KeepAlive(_) => {
                 self.registration_answered(now_ms, asked_ms, &asked, answer);
             }

@@ -130,8 +130,6 @@ impl Coordination {
                     self.read_again(now_ms, 0);
                 }
             }
-            // Somebody else has written the name, or nobody knows: the map tells.
-            (Purpose::Register, _) => self.read_again(now_ms, AGAIN_MS),
             (Purpose::KeepAlive(lease), Ok(Answer::Renewed)) => {
                 let is_this = matches!(one.step, Step::Registered(of, _) if of == *lease);
                 if is_this {
@@ -140,12 +138,14 @@ impl Coordination {
                 }
                 one.again_ms = asked_ms + quarter_ms;
             }
-            (Purpose::KeepAlive(_), Ok(Answer::NoLease)) => {
+            (Purpose::KeepAlive(_) | Purpose::Register, Ok(Answer::NoLease)) => {
                 let is_double = one.is_double;
                 let sign_ms = one.sign_ms;
                 *one = Registration { is_double, sign_ms, ..Registration::default() };
                 self.read_again(now_ms, 0);
             }
+            // Somebody else has written the name, or nobody knows: the map tells.
+            (Purpose::Register, _) => self.read_again(now_ms, AGAIN_MS),
             _ => {}
         }
     }

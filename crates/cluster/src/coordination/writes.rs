@@ -106,11 +106,9 @@ impl Coordination {
                     self.read_again(now_ms, 0);
                 }
             }
-            Err(StoreError::Unreachable(_) | StoreError::Refused(_) | StoreError::Busy)
-                if change.is_some() =>
-            {
-                one.pending = None;
-            }
+            Err(
+                StoreError::Unreachable(_) | StoreError::Refused(_) | StoreError::Busy | StoreError::Ended,
+            ) if change.is_some() => one.pending = None,
             Err(_) => {}
         }
     }

@@ -5,8 +5,8 @@ use super::api::lease_client::LeaseClient;
 use super::api::watch_client::WatchClient;
 use super::api::{
     Compare, DeleteRangeRequest, KeyValue, LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest,
-    PutRequest, RangeRequest, RequestOp, TxnRequest, WatchCreateRequest, WatchRequest, compare, event,
-    request_op, watch_request,
+    PutRequest, RangeRequest, RequestOp, TxnRequest, WatchCreateRequest, WatchRequest, WatchResponse,
+    compare, event, request_op, watch_request,
 };
 use super::connection::{Connections, error_of};
 use crate::store::{Answer, Call, Entry, StoreError, Write};
@@ -84,15 +84,24 @@ async fn transact(etcd: &Connections, channel: Channel, write: Write) -> Result<
         .map(|key| request_op::Request::RequestDeleteRange(DeleteRangeRequest { key: key.into_bytes() }));
     let success = puts.chain(deletes).map(|request| RequestOp { request: Some(request) }).collect();
     let asked = etcd.request(TxnRequest { compare: compares.collect(), success });
-    let answer = KvClient::new(channel).txn(asked).await?.into_inner();
+    let answer = match KvClient::new(channel).txn(asked).await {
+        Ok(answer) => answer.into_inner(),
+        Err(status) if is_lease_missing(&status) => return Ok(Answer::NoLease),
+        Err(status) => return Err(status),
+    };
     Ok(Answer::Written(answer.succeeded, answer.header.unwrap_or_default().revision))
 }
 
-/// Watches until an error, which it returns, or until nobody wants changes any more.
+/// etcd looks for the leases of all keys before it writes one of them.
+fn is_lease_missing(status: &Status) -> bool {
+    status.code() == Code::NotFound && status.message().contains("requested lease not found")
+}
+
+/// Watches until an error, or until `tell` refuses an answer. Returns the reason.
 pub(super) async fn watch(
     etcd: &Connections,
     (prefix, from): (&str, i64),
-    mut tell: impl FnMut(Answer) -> bool,
+    mut tell: impl FnMut(Answer) -> Result<(), String>,
 ) -> String {
     let begun = etcd.try_all(true, |channel| async move {
         let create = WatchCreateRequest {
@@ -121,20 +130,38 @@ pub(super) async fn watch(
                 return if answer.compact_revision > 0 { compacted } else { answer.cancel_reason };
             }
             Ok(Some(answer)) => {
-                let revision = answer.header.unwrap_or_default().revision;
-                let entries = answer.events.into_iter().filter_map(|event| {
-                    let is_deleted = event.r#type == i32::from(event::EventType::Delete);
-                    let changed = entry(event.kv?);
-                    Some(if is_deleted { Entry { value: None, ..changed } } else { changed })
-                });
-                if !tell(Answer::Changes(revision, entries.collect())) {
-                    return "nobody listens".to_owned();
+                if let Some(answer) = changes_of(answer)
+                    && let Err(why) = tell(answer)
+                {
+                    return why;
                 }
             }
             Ok(None) => return "the stream has ended".to_owned(),
             Err(status) => return error_of(&status).to_string(),
         }
     }
+}
+
+/// Returns the changes that a message of a watch has.
+///
+/// Its header has the present revision of the store. Changes before that may follow, so the header counts
+/// only in a notice of progress: such a notice comes when the watch has told everything.
+fn changes_of(message: WatchResponse) -> Option<Answer> {
+    if message.created {
+        return None;
+    }
+    let entries: Vec<Entry> = message
+        .events
+        .into_iter()
+        .filter_map(|event| {
+            let is_deleted = event.r#type == i32::from(event::EventType::Delete);
+            let changed = entry(event.kv?);
+            Some(if is_deleted { Entry { value: None, ..changed } } else { changed })
+        })
+        .collect();
+    let last = entries.iter().map(|one| one.revision).max();
+    let revision = last.unwrap_or_else(|| message.header.unwrap_or_default().revision);
+    Some(Answer::Changes(revision, entries))
 }
 
 fn entry(of: KeyValue) -> Entry {
@@ -153,4 +180,31 @@ fn end_of(prefix: &str) -> Vec<u8> {
     }
     // No such key: all keys.
     vec![0]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::api::{Event, ResponseHeader};
+    use super::*;
+
+    fn message(revisions: &[i64]) -> WatchResponse {
+        let kv = |of: &i64| KeyValue { key: b"/t/a".to_vec(), mod_revision: *of, ..KeyValue::default() };
+        let events = revisions.iter().map(|of| Event { r#type: 0, kv: Some(kv(of)) }).collect();
+        let header = Some(ResponseHeader { revision: 100, ..ResponseHeader::default() });
+        WatchResponse { header, events, ..WatchResponse::default() }
+    }
+
+    fn revision(of: WatchResponse) -> Option<i64> {
+        changes_of(of).map(|answer| match answer {
+            Answer::Changes(revision, _) => revision,
+            other => panic!("{other:?}"),
+        })
+    }
+
+    #[test]
+    fn a_watch_tells_no_revision_whose_changes_it_has_not_told() {
+        assert_eq!(revision(WatchResponse { created: true, ..message(&[]) }), None);
+        assert_eq!(revision(message(&[7, 9])), Some(9));
+        assert_eq!(revision(message(&[])), Some(100), "a notice of progress");
+    }
 }

@@ -149,14 +149,15 @@ impl Connections {
                 Ok(Err(status)) => status,
                 Err(_) => Status::deadline_exceeded("no answer in time"),
             };
-            if status.code() == Code::Unauthenticated && may_sign_in_again {
-                // The token has expired.
-                may_sign_in_again = false;
-                self.forget_token();
-                tries += 1;
-                continue;
-            }
             last = error_of(&status);
+            if signs_in && is_of_token(&status) {
+                self.forget_token();
+                if may_sign_in_again {
+                    may_sign_in_again = false;
+                    tries += 1;
+                    continue;
+                }
+            }
             if matches!(last, StoreError::Refused(_)) {
                 return Err(last);
             }
@@ -189,10 +190,23 @@ impl Connections {
     }
 }
 
+/// Users and rights have changed since the token was made. etcd says this before it does anything.
+const OLD_TOKEN: &str = "revision of auth store is old";
+
+/// Returns whether a request was refused for its token, and another token may help.
+fn is_of_token(status: &Status) -> bool {
+    let is_old = status.code() == Code::InvalidArgument && status.message().contains(OLD_TOKEN);
+    is_old || status.code() == Code::Unauthenticated
+}
+
 /// Returns what a status means for a request.
+///
+/// Without space, etcd refuses writes. But the write that exceeds the space is done, and has the same status
+/// as those that are refused: so this status tells nothing about a write.
 pub(super) fn error_of(status: &Status) -> StoreError {
     let text = shown(status);
     match status.code() {
+        Code::InvalidArgument if status.message().contains(OLD_TOKEN) => StoreError::Unreachable(text),
         Code::PermissionDenied | Code::Unauthenticated | Code::InvalidArgument | Code::FailedPrecondition => {
             StoreError::Refused(text)
         }
@@ -215,4 +229,33 @@ fn shown(status: &Status) -> String {
         cause = error.source();
     }
     text.replace(char::is_control, " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_tells_whether_something_was_done() {
+        let of = |code: Code, text: &str| error_of(&Status::new(code, text));
+        let old = of(Code::InvalidArgument, "etcdserver: revision of auth store is old");
+        assert!(matches!(old, StoreError::Unreachable(_)), "{old:?}");
+        let wrong =
+            of(Code::InvalidArgument, "etcdserver: authentication failed, invalid user ID or password");
+        assert!(matches!(wrong, StoreError::Refused(_)), "{wrong:?}");
+        // The write that exceeds the space is done, and has this status, too.
+        let full = of(Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded");
+        assert!(matches!(full, StoreError::Unknown(_)), "{full:?}");
+        let text = "etcd gave no certain answer: etcdserver: mvcc: database space exceeded";
+        assert_eq!(full.to_string(), text);
+    }
+
+    #[test]
+    fn another_token_is_needed_after_a_change_of_rights() {
+        let is = |code: Code, text: &str| is_of_token(&Status::new(code, text));
+        assert!(is(Code::InvalidArgument, "etcdserver: revision of auth store is old"));
+        assert!(is(Code::Unauthenticated, "etcdserver: invalid auth token"));
+        assert!(!is(Code::InvalidArgument, "etcdserver: user name is empty"));
+        assert!(!is(Code::PermissionDenied, "etcdserver: permission denied"));
+    }
 }

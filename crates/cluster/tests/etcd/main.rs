@@ -127,6 +127,7 @@ fn records_change_by_comparison_alone_and_leases_end() {
     assert!(is_written(&client.write(&[], &[("/t/node", "y")], lease)));
     assert_eq!(client.call(Call::Revoke(lease)), Ok(Answer::Revoked));
     assert_eq!(client.call(Call::Revoke(lease)), Ok(Answer::NoLease));
+    assert_eq!(client.write(&[], &[("/t/node", "z")], lease), Ok(Answer::NoLease));
     assert_eq!(client.read(), [("/t/a".to_owned(), "2".to_owned())]);
 }
 
@@ -225,6 +226,44 @@ fn a_wrong_password_is_refused_in_words() {
     assert!(error.to_string().contains("authentication failed"), "{error}");
     let error = Client::new(etcd.endpoints()).call(Call::Read("/t/".to_owned())).unwrap_err();
     assert!(matches!(error, StoreError::Refused(_)), "{error:?}");
+}
+
+#[test]
+fn a_client_signs_in_again_when_users_have_changed() {
+    let etcd = Etcd::start(1);
+    etcd.demand_password("root", "secret");
+    let user = Some(("root".to_owned(), "secret".to_owned()));
+    let mut client =
+        Client::with(EtcdSettings { endpoints: etcd.endpoints(), tls: None, user, timeout_ms: 3_000 });
+    assert!(is_written(&client.write(&[], &[("/t/a", "1")], 0)));
+    etcd.control(&["--user", "root:secret", "user", "add", "other:word"]);
+    let answer = client.write(&[], &[("/t/a", "2")], 0);
+    assert!(is_written(&answer), "{answer:?}");
+}
+
+#[test]
+fn a_lease_is_revoked_although_the_client_ends_at_once() {
+    let etcd = Etcd::start(1);
+    let mut leaving = Client::new(etcd.endpoints());
+    let Ok(Answer::Granted(lease, _)) = leaving.call(Call::Grant(60_000)) else { panic!("a lease") };
+    assert!(is_written(&leaving.write(&[], &[("/t/node", "x")], lease)));
+    leaving.submit(Call::Revoke(lease));
+    drop(leaving);
+    assert_eq!(Client::new(etcd.endpoints()).read(), []);
+}
+
+#[test]
+fn a_watch_tells_revisions_in_order_and_none_before_its_changes() {
+    let etcd = Etcd::start(1);
+    let mut client = Client::new(etcd.endpoints());
+    for value in ["1", "2", "3"] {
+        assert!(is_written(&client.write(&[], &[("/t/a", value)], 0)));
+    }
+    assert!(is_written(&client.write(&[], &[("/elsewhere", "1")], 0)));
+    client.watch = client.submit(Call::Watch { prefix: "/t/".to_owned(), from: 1 });
+    let reply = client.answer(client.watch, Duration::from_secs(20)).expect("changes");
+    let Ok(Answer::Changes(revision, entries)) = reply else { panic!("{reply:?}") };
+    assert_eq!(entries.last().map(|entry| entry.revision), Some(revision));
 }
 
 #[test]

@@ -42,10 +42,14 @@ impl Etcd {
     }
 
     pub fn demand_password(&self, user: &str, password: &str) {
-        let control = |arguments: &[&str]| self.members.control(0, arguments).unwrap();
-        control(&["user", "add", &format!("{user}:{password}")]);
-        control(&["user", "grant-role", user, "root"]);
-        control(&["auth", "enable"]);
+        self.control(&["user", "add", &format!("{user}:{password}")]);
+        self.control(&["user", "grant-role", user, "root"]);
+        self.control(&["auth", "enable"]);
+    }
+
+    /// Runs etcdctl.
+    pub fn control(&self, arguments: &[&str]) {
+        self.members.control(0, arguments).unwrap();
     }
 
     pub fn kill(&mut self, member: usize) {

@@ -99,8 +99,11 @@ impl Server {
     fn write(&mut self, write: &Write) -> Answer {
         let revision = |key: &String| self.keys.get(key).map_or(0, |(_, revision, _)| *revision);
         let leases = write.puts.iter().all(|put| put.lease == 0 || self.leases.contains_key(&put.lease));
-        if !leases || write.compares.iter().any(|(key, wanted)| revision(key) != *wanted) {
+        if write.compares.iter().any(|(key, wanted)| revision(key) != *wanted) {
             return Answer::Written(false, self.revision);
+        }
+        if !leases {
+            return Answer::NoLease;
         }
         self.revision += 1;
         for put in &write.puts {

@@ -1,8 +1,9 @@
 //! Nodes that should have each shard: weighted rendezvous hashing with a bound on the load of a node.
 //!
 //! Each node has a score for each shard, and the shard goes to the node with the highest one. A new node
-//! changes no other score, so few shards move. A node takes at most a quarter more than its share: a shard of
-//! a full node goes to the next one.
+//! changes no other score, so few shards move. A node owns at most a quarter more than its share: a shard of
+//! a full node goes to the next one. The same holds for the shards that it backs up, as long as another node
+//! has room: of two nodes, each backs up all shards of the other one.
 
 use std::cmp::Ordering;
 

@@ -25,7 +25,7 @@ fn moved(before: &[Target<usize>], after: &[Target<usize>]) -> usize {
 }
 
 #[test]
-fn no_node_has_more_than_a_quarter_above_its_share() {
+fn equal_nodes_own_at_most_a_quarter_more_than_their_share() {
     for count in [2, 3, 4, 5, 16, 64] {
         let all = targets(&nodes(&vec![100; count]), 256);
         assert_eq!(all.len(), 256);
@@ -52,6 +52,16 @@ fn weights_divide_the_shards() {
     let owned = loads(&all, |target| Some(target.first));
     assert!((100..=160).contains(&owned[&2]), "{owned:?}");
     assert!((48..=80).contains(&owned[&0]), "{owned:?}");
+}
+
+#[test]
+fn of_two_nodes_each_backs_up_all_shards_of_the_other_one() {
+    let all = targets(&nodes(&[1, 3]), 256);
+    let owned = loads(&all, |target| Some(target.first));
+    let backed = loads(&all, |target| target.second);
+    assert_eq!((backed[&0], backed[&1]), (owned[&1], owned[&0]));
+    // The limit holds for what a node owns, and there is no other node for the backups.
+    assert!(owned[&0] <= 80 && backed[&0] > 160, "{owned:?} {backed:?}");
 }
 
 #[test]

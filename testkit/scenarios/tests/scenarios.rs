@@ -333,6 +333,22 @@ fn both_sides_open_connections_in_the_benchmark_of_the_thesis() {
     assert_eq!(report["tables"].as_array().unwrap().len(), 2 * 4, "{report}");
 }
 
+#[cfg(feature = "dpdk")]
+#[test]
+fn a_switch_has_the_features_of_the_thesis_by_itself_or_by_gatun() {
+    let words = "thesis --brief --rows P4-DPDK --parts udp";
+    let Some(report) = report_with_iperf("features", words) else { return };
+    let tables = report["tables"].as_array().unwrap();
+    let features = tables.iter().find(|table| table["title"] == "Features").unwrap();
+    let rows = features["rows"].as_array().unwrap();
+    let of_gatun = ["NAT64: ICMP/ICMP6", "Payload checksum"];
+    for row in rows {
+        let by_gatun = of_gatun.iter().any(|name| row[0] == *name);
+        assert_eq!(row[3], if by_gatun { "by Gatun" } else { "yes" }, "{features}");
+    }
+    assert_eq!(rows.len(), 12, "{features}");
+}
+
 #[test]
 fn faults_under_load_lose_and_reorder_no_packet_of_the_fast_path() {
     let Some(report) = report("fastpath", "fastpath --brief") else { return };

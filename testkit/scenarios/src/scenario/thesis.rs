@@ -2,6 +2,7 @@
 //!
 //! iperf3 sends over TCP and UDP, in both directions. The IPv6 or the IPv4 side opens the connections.
 
+mod features;
 mod tables;
 
 use super::iperf::has_fast_path;
@@ -114,9 +115,19 @@ pub(crate) fn run(options: &RunOptions) -> anyhow::Result<Report> {
             Err(why) => failures.push(format!("run {run}, {}: {why}", title(translator, column))),
         }
     }
+    let switches: Vec<SwitchProgram> =
+        SwitchProgram::ALL.into_iter().filter(|of| has_row(&translators, *of)).collect();
+    let features = (!switches.is_empty()).then(|| features::table(&switches, &lab, STATEFUL)).transpose()?;
     drop(lab);
 
     report.tables = results.tables();
+    if let Some(features) = features {
+        report.check(
+            features::has_all(&features),
+            "each switch has every feature, by itself or by Gatun".into(),
+        );
+        report.tables.push(features);
+    }
     report.throughput = results.throughput();
     report.charts = results.charts();
     report.check(failures.is_empty(), "every run of iperf3 transferred data".into());
@@ -128,6 +139,10 @@ pub(crate) fn run(options: &RunOptions) -> anyhow::Result<Report> {
 
 /// Seconds of a cell at full length.
 const FULL_S: u64 = (FULL_SECONDS + FULL_WARM_UP + SET_UP_S) as u64;
+
+fn has_row(translators: &[Translator], program: SwitchProgram) -> bool {
+    translators.iter().any(|of| matches!(of.row.kind, Kind::Switch { program: own, .. } if own == program))
+}
 
 /// Warm-up before a measurement, seconds: the thesis' share.
 fn warm_up(seconds: u32) -> u32 {

@@ -124,14 +124,15 @@ impl SwitchProgram {
 }
 
 /// A switch and its controller.
-pub(super) struct RunningSwitch {
-    gatun: Gatun,
+pub(in crate::scenario) struct RunningSwitch {
+    /// `None` after it was killed.
+    gatun: Option<Gatun>,
     switch: Process,
 }
 
 impl RunningSwitch {
     /// Starts both, and waits until the switch has its program and its routes.
-    pub(super) fn start(
+    pub(in crate::scenario) fn start(
         net: &Topology,
         programs: &Programs,
         program: SwitchProgram,
@@ -161,7 +162,7 @@ impl RunningSwitch {
         }
         let config = program.config(instances);
         let gatun = Gatun::start(&net.translator, Place::Anywhere, programs, "gatun", &config)?;
-        let running = RunningSwitch { gatun, switch };
+        let running = RunningSwitch { gatun: Some(gatun), switch };
         let deadline = Instant::now() + READY_MAX;
         while offload()?["state"] != "on" {
             if Instant::now() > deadline {
@@ -184,9 +185,19 @@ impl RunningSwitch {
         Ok(())
     }
 
+    /// State of the switch, as Gatun knows it.
+    pub(in crate::scenario) fn offload(&self) -> Result<serde_json::Value, Error> {
+        offload()
+    }
+
+    /// Kills Gatun. The switch goes on.
+    pub(in crate::scenario) fn kill_controller(&mut self) -> Result<(), Error> {
+        self.gatun.take().map_or(Ok(()), Gatun::kill)
+    }
+
     /// Ends both, and gives the addresses back to the kernel.
-    pub(super) fn stop(self, net: &Topology) -> Result<(), Error> {
-        self.gatun.stop()?;
+    pub(in crate::scenario) fn stop(self, net: &Topology) -> Result<(), Error> {
+        self.gatun.map_or(Ok(()), |gatun| gatun.stop().map(drop))?;
         self.switch.stop()?;
         restore(net)
     }

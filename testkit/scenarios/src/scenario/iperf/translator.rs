@@ -112,6 +112,16 @@ impl<'a> Lab<'a> {
         Ok(Lab { net, programs, seconds, warm_up, trials, bar })
     }
 
+    /// The hosts.
+    pub(in crate::scenario) fn net(&self) -> &Topology {
+        &self.net
+    }
+
+    /// The programs.
+    pub(in crate::scenario) fn programs(&self) -> &Programs {
+        self.programs
+    }
+
     /// Names the next measurement.
     pub(in crate::scenario) fn show(&self, title: String) {
         self.bar.set_message(title);
@@ -339,12 +349,12 @@ fn start_xdp(net: &Topology, programs: &Programs) -> Result<Gatun, Error> {
 }
 
 /// Routes translated addresses to Gatun's own addresses at its interfaces.
-fn route_ethernet(net: &Topology) -> Result<(), Error> {
+pub(in crate::scenario) fn route_ethernet(net: &Topology) -> Result<(), Error> {
     net.client.ip("-6 route replace 2001:db8:64::/96 via 2001:db8:1::64")?;
     net.server.ip("route replace 192.0.2.0/24 via 198.51.100.64")
 }
 
-fn unroute_ethernet(net: &Topology) -> Result<(), Error> {
+pub(in crate::scenario) fn unroute_ethernet(net: &Topology) -> Result<(), Error> {
     net.client.ip("-6 route del 2001:db8:64::/96")?;
     net.server.ip("route del 192.0.2.0/24")
 }

@@ -12,6 +12,8 @@ mod map;
 mod registration;
 mod rights;
 mod status;
+#[cfg(test)]
+mod tests;
 mod writes;
 
 pub use rights::{Promise, Rights};

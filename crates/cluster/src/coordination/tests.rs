@@ -1,0 +1,119 @@
+//! Answers of the coordinator that the registration and the watch have to understand.
+
+use super::*;
+use crate::store::Reply;
+use gatun_peer::ownership::Timing;
+
+/// Coordinator whose answers the test gives.
+#[derive(Default)]
+struct Scripted {
+    requests: VecDeque<Request>,
+    replies: VecDeque<Reply>,
+}
+
+impl Store for Scripted {
+    fn submit(&mut self, request: Request) {
+        self.requests.push_back(request);
+    }
+
+    fn poll(&mut self) -> Option<Reply> {
+        self.replies.pop_front()
+    }
+}
+
+struct Nothing;
+
+impl Holdings for Nothing {
+    fn relation(&self, _shard: u8, _other: &NodeName) -> RelationFacts {
+        RelationFacts::default()
+    }
+
+    fn has_state(&self, _shard: u8) -> bool {
+        true
+    }
+
+    fn has_dropped(&self, _shard: u8) -> bool {
+        true
+    }
+}
+
+struct Test {
+    node: Coordination,
+    store: Scripted,
+    now_ms: u64,
+}
+
+impl Test {
+    fn new() -> Test {
+        let timing = Timing { lease_ms: 2_000, kernel_ms: 100, drift_ms: 100 };
+        let settings = CoordinationSettings {
+            cluster: "test".to_owned(),
+            me: "a".into(),
+            nodes: vec![Candidate { node: "a".into(), name: "a".to_owned(), weight: 1 }],
+            instance: "i".to_owned(),
+            shards: 1,
+            timing: ClusterTiming { timing, hold_ms: 20_000 },
+            moves_max: 1,
+            rules: ClusterRules::default(),
+        };
+        let node = Coordination::new(settings, 0, &[]);
+        Test { node, store: Scripted::default(), now_ms: 0 }
+    }
+
+    /// Runs until the node makes a certain request, and returns its number.
+    fn asked(&mut self, is_it: impl Fn(&Call) -> bool) -> u64 {
+        for _ in 0..100 {
+            self.now_ms += 50;
+            self.node.turn(self.now_ms, &mut self.store, &Nothing);
+            while let Some(request) = self.store.requests.pop_front() {
+                if is_it(&request.call) {
+                    return request.id;
+                }
+            }
+        }
+        panic!("no such request within 5 s");
+    }
+
+    fn answer(&mut self, id: u64, answer: Result<Answer, StoreError>) {
+        self.store.replies.push_back(Reply { id, answer });
+    }
+
+    fn reads(&mut self, revision: i64) {
+        let id = self.asked(|call| matches!(call, Call::Read(_)));
+        self.answer(id, Ok(Answer::Entries { store: 1, revision, entries: vec![] }));
+    }
+}
+
+#[test]
+fn a_registration_with_a_lease_that_has_ended_begins_with_another_lease() {
+    let mut test = Test::new();
+    test.reads(1);
+    let id = test.asked(|call| matches!(call, Call::Grant(_)));
+    test.answer(id, Ok(Answer::Granted(5, 2_000)));
+    let id = test.asked(|call| matches!(call, Call::Write(_)));
+    test.answer(id, Ok(Answer::NoLease));
+    test.reads(1);
+    test.asked(|call| matches!(call, Call::Grant(_)));
+}
+
+#[test]
+fn the_end_of_a_watch_that_was_replaced_is_no_error() {
+    let mut test = Test::new();
+    test.reads(1);
+    let first = test.asked(|call| matches!(call, Call::Watch { .. }));
+    test.answer(first, Err(StoreError::WatchEnded("the stream has ended".to_owned())));
+    test.reads(2);
+    let second = test.asked(|call| matches!(call, Call::Watch { from: 3, .. }));
+    test.answer(second, Ok(Answer::Changes(3, vec![])));
+    // Reads again without an end of the second watch, as after a registration.
+    test.node.read_again(test.now_ms, 0);
+    test.reads(4);
+    let third = test.asked(|call| matches!(call, Call::Watch { from: 5, .. }));
+    test.node.take_events();
+    test.answer(second, Err(StoreError::WatchEnded("another one has begun".to_owned())));
+    test.answer(third, Ok(Answer::Changes(5, vec![])));
+    test.node.turn(test.now_ms, &mut test.store, &Nothing);
+    let waits = |id: u64| test.node.waiting.contains_key(&id);
+    assert_eq!((waits(second), waits(third)), (false, true));
+    assert_eq!(test.node.take_events(), []);
+}

@@ -28,6 +28,7 @@ pub struct EtcdMembers<'n> {
     places: Vec<EtcdPlace<'n>>,
     members: Vec<Option<Process>>,
     directory: PathBuf,
+    options: Vec<String>,
 }
 
 impl<'n> EtcdMembers<'n> {
@@ -36,8 +37,21 @@ impl<'n> EtcdMembers<'n> {
     /// # Errors
     /// Returns an error if etcd is not installed, or the members do not elect a leader in time.
     pub fn start(places: Vec<EtcdPlace<'n>>, directory: &Path) -> Result<EtcdMembers<'n>, Error> {
+        EtcdMembers::start_with(places, directory, &[])
+    }
+
+    /// Starts members with further options.
+    ///
+    /// # Errors
+    /// As for [`EtcdMembers::start`].
+    pub fn start_with(
+        places: Vec<EtcdPlace<'n>>,
+        directory: &Path,
+        options: &[&str],
+    ) -> Result<EtcdMembers<'n>, Error> {
         let members = places.iter().map(|_| None).collect();
-        let mut cluster = EtcdMembers { places, members, directory: directory.to_owned() };
+        let options = options.iter().map(|&option| option.to_owned()).collect();
+        let mut cluster = EtcdMembers { places, members, directory: directory.to_owned(), options };
         for number in 0..cluster.places.len() {
             cluster.start_member(number)?;
         }
@@ -66,7 +80,7 @@ impl<'n> EtcdMembers<'n> {
         command.args(["--initial-advertise-peer-urls", &format!("http://{peer}")]);
         command.args(["--initial-cluster", &members.join(","), "--initial-cluster-state", "new"]);
         command.args(["--heartbeat-interval", &beat, "--election-timeout", &election]);
-        command.args(["--logger", "zap", "--log-outputs", "stderr"]);
+        command.args(["--logger", "zap", "--log-outputs", "stderr"]).args(&self.options);
         let started = Process::start(command.stdout(Stdio::null()).stderr(log.map_err(wrong)?))?;
         self.members[number] = Some(started);
         Ok(())

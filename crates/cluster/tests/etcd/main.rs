@@ -230,7 +230,7 @@ fn a_wrong_password_is_refused_in_words() {
 
 #[test]
 fn a_client_signs_in_again_when_users_have_changed() {
-    let etcd = Etcd::start(1);
+    let etcd = Etcd::with_signed_tokens();
     etcd.demand_password("root", "secret");
     let user = Some(("root".to_owned(), "secret".to_owned()));
     let mut client =

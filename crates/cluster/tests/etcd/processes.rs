@@ -3,7 +3,7 @@
 use gatun_testkit::{EtcdMembers, EtcdPlace};
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Members of etcd, which end with it.
 pub struct Etcd {
@@ -20,11 +20,28 @@ fn free_addresses() -> [SocketAddr; 2] {
 impl Etcd {
     /// Starts some members and waits until they have a leader.
     pub fn start(count: usize) -> Etcd {
+        Etcd::start_with(count, |_| vec![])
+    }
+
+    /// Starts a member whose tokens have the revision of the users, and which refuses older ones.
+    pub fn with_signed_tokens() -> Etcd {
+        Etcd::start_with(1, |directory| {
+            let key = directory.join("key");
+            fs::create_dir_all(directory).unwrap();
+            fs::write(&key, "key of a test, which signs tokens").unwrap();
+            let token = format!("jwt,sign-method=HS256,ttl=5m,priv-key={}", key.display());
+            vec!["--auth-token".to_owned(), token]
+        })
+    }
+
+    fn start_with(count: usize, options: impl Fn(&Path) -> Vec<String>) -> Etcd {
         let place = |[client, peer]: [SocketAddr; 2]| EtcdPlace { host: None, client, peer };
         let places: Vec<_> = (0..count).map(|_| place(free_addresses())).collect();
         let name = format!("gatun-etcd-{}-{}", std::process::id(), places[0].client.port());
         let directory = std::env::temp_dir().join(name);
-        let members = EtcdMembers::start(places, &directory).unwrap();
+        let options = options(&directory);
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        let members = EtcdMembers::start_with(places, &directory, &options).unwrap();
         Etcd { members, count, directory }
     }
 

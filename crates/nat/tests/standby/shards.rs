@@ -148,6 +148,8 @@ fn a_walk_a_pass_and_the_knowledge_about_a_member_concern_its_shards_alone() {
     two.order(begin(&records[0][0]));
     two.pass(StandbySweep::EndUnwalked, set(&[0, 1]));
     assert_eq!(two.occupancy(), (4, 4), "the confirmed session of shard 1 stays");
+    let told: Vec<_> = two.member.told().iter().map(|record| two.shard(record)).collect();
+    assert_eq!(told, [0]);
     // The member of shard 2 is away: its sessions have lifetimes now.
     two.order(PeerAction::Link(set(&[2]), PeerLink::Away));
     two.member.sweep(20_000_000);

@@ -71,6 +71,7 @@ pages! {
     the_service_is_bound_as_the_page_says: "docs/how-to/service.md", ["ping"];
     the_web_page_starts_as_the_page_says: "docs/how-to/web.md", ["ping"];
     routes_are_announced_as_the_page_says: "docs/how-to/announce.md", ["ip"];
+    certificates_of_switches_are_made_as_the_page_says: "docs/how-to/p4.md", ["openssl"];
     a_pair_is_operated_as_the_page_says: "docs/how-to/pair.md", ["ip"];
     interfaces_are_used_as_the_page_says: "docs/how-to/xdp.md", ["ip"];
     the_api_answers_as_the_page_says: "docs/reference/api.md", ["ping", "curl", "openssl"];

@@ -109,7 +109,8 @@ pub(super) fn measure(args: &Args) -> anyhow::Result<Report> {
     let after_threads = threads()?;
     let (found, _) = empty.workers.count()?;
     ensure!(found == sessions, "the empty box has {found} of {sessions} sessions");
-    let sent = first.state()?.1.bytes_sent;
+    // The state with the whole walk has all its bytes. That of the first box may be older.
+    let arrived = empty.state()?.1.bytes_received;
     let after = during(&first.workers, args.packets_s)?;
     first.workers.order(Traffic::Off, 0)?;
     let given = packets(&first.workers);
@@ -125,7 +126,7 @@ pub(super) fn measure(args: &Args) -> anyhow::Result<Report> {
         sessions,
         seconds: round(seconds),
         sessions_per_second: round(sessions as f64 / seconds),
-        bytes_per_session: round(sent as f64 / sessions as f64),
+        bytes_per_session: round(arrived as f64 / sessions as f64),
         ns_member: each(0),
         ns_empty_member: each(1),
         ns_empty_worker: each(2),

@@ -3,7 +3,8 @@
 //! ```text
 //!   loop { orders of the caller; let ms = driver.turn(now, engines, save); wait(ms, waker, ...) }
 //! ```
-//! Whoever has an order wakes the waker. A pair has one driver, a node of a cluster one for each other node.
+//! The sender of an order wakes the waker. A pair has one driver, a node of a cluster one for each other
+//! node.
 
 use crate::link::{Acceptor, Link};
 use crate::member::{Engines, Member, SavedStanding};

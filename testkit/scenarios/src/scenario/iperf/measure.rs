@@ -61,6 +61,14 @@ pub(in crate::scenario) struct Measured {
     pub(in crate::scenario) busy_share: Option<f64>,
 }
 
+impl Measured {
+    /// The sender's rate is that of the receiver; nothing else is known.
+    pub(super) fn of_rate(gbit_s: f64) -> Measured {
+        let offered_gbit_s = gbit_s;
+        Measured { gbit_s, offered_gbit_s, lost_percent: None, processor_ms_per_gbit: None, busy_share: None }
+    }
+}
+
 /// iperf3 between two hosts, one of which opens the connections.
 pub(in crate::scenario) struct Client<'a> {
     /// Host that opens the connections.
@@ -151,14 +159,7 @@ fn search(
     let (mut low, mut high) = (0.0, full.offered_gbit_s);
     // What arrived at full speed is a good guess.
     let mut rate = full.gbit_s.clamp(0.1 * high, 0.9 * high);
-    let nothing = Measured {
-        gbit_s: 0.0,
-        offered_gbit_s: 0.0,
-        lost_percent: Some(0.0),
-        processor_ms_per_gbit: None,
-        busy_share: None,
-    };
-    let mut best = nothing;
+    let mut best = Measured { lost_percent: Some(0.0), ..Measured::of_rate(0.0) };
     for _ in 0..trials {
         let measured = trial(Some(rate))?;
         // A sender that does not reach the rate says nothing about it.

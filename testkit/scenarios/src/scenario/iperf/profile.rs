@@ -129,23 +129,13 @@ mod tests {
 
     const CELL: Cell = Cell { part: Part::Tcp, streams: 10, direction: "upload" };
 
-    fn measured(gbit_s: f64) -> Measured {
-        Measured {
-            gbit_s,
-            offered_gbit_s: gbit_s,
-            lost_percent: None,
-            processor_ms_per_gbit: None,
-            busy_share: None,
-        }
-    }
-
     #[test]
     fn samples_become_ms_for_a_gbit_without_the_idle_loop() {
         let report =
             " 997    ;[k] copy\n\n1994 ;[.] main\n5 ;[k] default_idle\nnonsense\n3;[k] pv_native_safe_halt\n";
         let mut profiles = Profiles::default();
-        profiles.add("plain", CELL, (&measured(5.0), 2), read(report));
-        profiles.add("plain", CELL, (&measured(0.0), 2), read(report));
+        profiles.add("plain", CELL, (&Measured::of_rate(5.0), 2), read(report));
+        profiles.add("plain", CELL, (&Measured::of_rate(0.0), 2), read(report));
         let tables = profiles.tables(&["fast".into(), "plain".into()], &[CELL]);
         assert_eq!(tables.len(), 1);
         assert_eq!(tables[0].header, ["", "plain"]);
@@ -156,8 +146,8 @@ mod tests {
     fn functions_are_ordered_by_their_most_and_the_rest_is_added_up() {
         let mut profiles = Profiles::default();
         let many = |first: u64| (0..20).map(|n| (format!("f{n:02}"), 997 * (first + n))).collect::<Samples>();
-        profiles.add("a", CELL, (&measured(1.0), 1), many(0));
-        profiles.add("b", CELL, (&measured(1.0), 1), many(100));
+        profiles.add("a", CELL, (&Measured::of_rate(1.0), 1), many(0));
+        profiles.add("b", CELL, (&Measured::of_rate(1.0), 1), many(100));
         let table = profiles.tables(&["a".into(), "b".into()], &[CELL]).remove(0);
         assert_eq!(table.rows.len(), FUNCTIONS + 1);
         assert_eq!(table.rows[0], ["f19", "19000.0", "119000.0"]);

@@ -197,13 +197,7 @@ mod tests {
     const TCP: Cell = Cell { part: Part::Tcp, streams: 1, direction: "upload" };
 
     fn rate(gbit_s: f64) -> Measured {
-        Measured {
-            gbit_s,
-            offered_gbit_s: gbit_s,
-            lost_percent: None,
-            processor_ms_per_gbit: Some(1e3),
-            busy_share: None,
-        }
+        Measured { processor_ms_per_gbit: Some(1e3), ..Measured::of_rate(gbit_s) }
     }
 
     fn results() -> Results {

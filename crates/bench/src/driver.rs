@@ -261,9 +261,10 @@ impl Driver {
         for (packet, original) in packets.iter_mut().zip(originals) {
             let mut expected = original.bytes().to_vec();
             vxlan::take_hop(&mut expected, is_v6);
-            let origin = vxlan::decapsulate(packet).map_err(|why| anyhow::anyhow!("{}", why.name()))?;
+            let sender = vxlan::sender(packet.bytes());
+            vxlan::decapsulate(packet).map_err(|why| anyhow::anyhow!("{}", why.name()))?;
             anyhow::ensure!(
-                packet.bytes() == expected && origin.from == cluster.tunnel.own,
+                packet.bytes() == expected && sender == Some(cluster.tunnel.own()),
                 "a wrong packet"
             );
             self.tally.verified += 1;
@@ -487,7 +488,8 @@ impl Cluster {
         let shares = Shares::new(&plan, 1, [7; 4]).map_err(|error| anyhow::anyhow!("{}", error.0))?;
         let node = |last: u8| Ipv4Addr::new(198, 18, 0, last).into();
         let nodes = vec![node(1), node(2)];
-        let tunnel = Tunnel { own: node(1), port: vxlan::PORT, vni: 1, mtu: 1600, nodes };
+        let tunnel = Tunnel::new(node(1), nodes, vxlan::PORT, 1, 1600);
+        let tunnel = tunnel.map_err(|error| anyhow::anyhow!("{}", error.0))?;
         Ok(Cluster { steering: shares.steering, tunnel })
     }
 }

@@ -52,15 +52,6 @@ pub struct Outer {
     pub vni: u32,
 }
 
-/// Origin of a received packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Origin {
-    /// Tunnel address of the sender.
-    pub from: IpAddr,
-    /// Network identifier.
-    pub vni: u32,
-}
-
 /// Properties of an inner packet that the outer headers depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inner {
@@ -206,22 +197,32 @@ pub fn is_to(bytes: &[u8], own: IpAddr, port: u16) -> bool {
     }
 }
 
-/// Takes the outer headers off a packet [`is_to`] this translator.
+/// Sender of a packet [`is_to`] this translator.
+#[inline]
+pub fn sender(bytes: &[u8]) -> Option<IpAddr> {
+    match bytes.first()? >> 4 {
+        4 => Some(IpAddr::from(*bytes.get(12..)?.first_chunk::<4>()?)),
+        _ => Some(IpAddr::from(*bytes.get(8..)?.first_chunk::<16>()?)),
+    }
+}
+
+/// Takes the outer headers off a packet [`is_to`] this translator. Returns its network identifier. Check the
+/// [`sender`] first.
 ///
 /// # Errors
 /// `tunnel_header` if the headers are not those of [`Outer`], or if a length or a checksum is wrong. It is
 /// also the result if the outer header reports congestion and the inner one may not (RFC 6040 4.2). The
 /// packet is unchanged then.
-pub fn decapsulate(packet: &mut Packet<'_>) -> Result<Origin, DropReason> {
+pub fn decapsulate(packet: &mut Packet<'_>) -> Result<u32, DropReason> {
     let bytes = packet.bytes();
-    let (from, class, ip_len, end) = match bytes.first().map(|b| b >> 4) {
+    let (class, ip_len, end) = match bytes.first().map(|b| b >> 4) {
         Some(4) => {
             let view = Ipv4View::parse(bytes).map_err(|_| DropReason::TunnelHeader)?;
-            (IpAddr::V4(view.src), view.tos, ipv4::LEN, view.total_len as usize)
+            (view.tos, ipv4::LEN, view.total_len as usize)
         }
         _ => {
             let view = Ipv6View::parse_fixed(bytes).map_err(|_| DropReason::TunnelHeader)?;
-            (IpAddr::V6(view.src), view.traffic_class, ipv6::LEN, view.total_len as usize)
+            (view.traffic_class, ipv6::LEN, view.total_len as usize)
         }
     };
     let datagram = bytes.get(ip_len..end).ok_or(DropReason::TunnelHeader)?;
@@ -258,7 +259,7 @@ pub fn decapsulate(packet: &mut Packet<'_>) -> Result<Origin, DropReason> {
     if is_congested {
         mark_congested(packet.bytes_mut(), is_v6, inner_class);
     }
-    Ok(Origin { from, vni })
+    Ok(vni)
 }
 
 /// Returns whether the outer UDP checksum is right, or there is none. A partial one has not been on a wire.

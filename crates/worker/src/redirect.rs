@@ -74,7 +74,7 @@ fn sort(
             false => SteeringResult::Kept,
         };
     }
-    let is_by_tunnel = redirection.is_by_tunnel(packet.bytes());
+    let is_by_tunnel = redirection.is_by_tunnel(packet);
     if is_by_tunnel && let Err(verdict) = nat.receive_redirected(now, packet, &redirection.tunnel) {
         return SteeringResult::Done(verdict);
     }

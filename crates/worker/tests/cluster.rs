@@ -44,7 +44,7 @@ fn places(me: usize, owner: impl Fn(u8) -> usize) -> Redirection {
     let place = |shard| if owner(shard) == me { Place::Here } else { Place::Node(owner(shard) as u8) };
     let held = (0..SHARDS as u8).filter(|shard| owner(*shard) == me).collect();
     let nodes = (0..NODES).map(tunnel_of).collect();
-    let tunnel = Tunnel { own: tunnel_of(me), port: vxlan::PORT, vni: 7, mtu: 1500, nodes };
+    let tunnel = Tunnel::new(tunnel_of(me), nodes, vxlan::PORT, 7, 1500).unwrap();
     Redirection { places: std::array::from_fn(|shard| place(shard as u8)), held, tunnel }
 }
 

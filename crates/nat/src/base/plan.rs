@@ -63,12 +63,16 @@ impl Plan {
     /// private IPv4, is not enough to find its instance. This is the case with realms, or with different
     /// sources for the same prefix.
     pub fn is_ruled(&self) -> bool {
-        let realms = self.nat64.iter().map(|n| n.realm).chain(self.nat44.iter().map(|n| n.realm));
         let mut prefixes: Vec<_> = self.nat64.iter().flat_map(|n| &n.pool6).collect();
         let all = prefixes.len();
         prefixes.sort_unstable_by_key(|prefix| (prefix.address(), prefix.len()));
         prefixes.dedup();
-        realms.into_iter().any(|realm| realm != 0) || prefixes.len() < all
+        self.realms().any(|realm| realm != 0) || prefixes.len() < all
+    }
+
+    /// Realm of each stateful instance.
+    pub(crate) fn realms(&self) -> impl Iterator<Item = u8> {
+        self.nat64.iter().map(|n| n.realm).chain(self.nat44.iter().map(|n| n.realm))
     }
 
     /// Networks whose packets no stateless instance translates: own addresses, pools, hosts of NAT44, denied

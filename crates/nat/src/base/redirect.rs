@@ -10,10 +10,16 @@
 //! ```
 //! A packet is redirected once: one that arrives by the tunnel is translated here, or dropped.
 
+use crate::base::build_error::BuildError;
 use crate::base::shards::{SHARDS_MAX, ShardSet};
+use alloc::format;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 use gatun_wire::vxlan::{self, Outer};
+use gatun_wire::{DropReason, Packet};
+
+/// Maximum number of nodes of a cluster.
+pub const NODES_MAX: usize = 64;
 
 /// Place where the packets of a shard are translated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,7 +27,7 @@ pub enum Place {
     /// This node.
     #[default]
     Here,
-    /// Another node, by its index among [`Tunnel::nodes`].
+    /// Another node, by its index among the nodes of the [`Tunnel`].
     Node(u8),
     /// No node: the packets are dropped.
     Nowhere,
@@ -30,21 +36,65 @@ pub enum Place {
 /// Tunnel between the nodes of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tunnel {
-    /// Tunnel address of this node.
-    pub own: IpAddr,
-    /// UDP port of all nodes.
-    pub port: u16,
-    /// Network identifier of packets of realm 0. Those of realm `n` have the `n`-th identifier after it.
-    pub vni: u32,
-    /// Largest packet that the network between the nodes carries, with all headers.
-    pub mtu: u32,
-    /// Tunnel addresses of all nodes, of the family of the own one.
-    pub nodes: Vec<IpAddr>,
+    own: IpAddr,
+    port: u16,
+    vni: u32,
+    mtu: u32,
+    nodes: Vec<IpAddr>,
 }
 
 impl Tunnel {
     /// Smallest MTU of the network between the nodes: an IPv6 packet of 1280 bytes fits the tunnel.
     pub const MTU_MIN: u32 = 1280 + vxlan::HEADERS_MAX as u32;
+    /// Largest network identifier of realm 0: those of all other realms follow it.
+    pub const VNI_MAX: u32 = vxlan::VNI_MAX - u8::MAX as u32;
+
+    /// Creates a tunnel between `nodes`, whose addresses are of one family; `own` is that of this node. All
+    /// nodes have the UDP port. Packets of realm `n` have the `n`-th network identifier after `vni`. `mtu` is
+    /// the size of the largest packet that the network between the nodes carries, with all headers.
+    ///
+    /// # Errors
+    /// The own address is not among those of the nodes, there are too many nodes, two have one address, or
+    /// their families differ; the network identifier or the MTU is out of bounds.
+    pub fn new(
+        own: IpAddr,
+        nodes: Vec<IpAddr>,
+        port: u16,
+        vni: u32,
+        mtu: u32,
+    ) -> Result<Tunnel, BuildError> {
+        let refused = |why| Err(BuildError(why));
+        let mut others = nodes.iter().enumerate();
+        if nodes.len() > NODES_MAX {
+            return refused(format!("{} nodes: a cluster has at most {NODES_MAX}", nodes.len()));
+        }
+        if !nodes.contains(&own) {
+            return refused(format!("no node has the tunnel address {own}"));
+        }
+        if let Some(other) = nodes.iter().find(|node| node.is_ipv4() != own.is_ipv4()) {
+            return refused(format!("the tunnel addresses {own} and {other} are of two families"));
+        }
+        if let Some((_, twice)) = others.find(|(n, node)| nodes.iter().take(*n).any(|other| other == *node)) {
+            return refused(format!("two nodes have the tunnel address {twice}"));
+        }
+        if vni > Self::VNI_MAX {
+            return refused(format!("network identifier {vni}: expected 0 to {}", Self::VNI_MAX));
+        }
+        if !(Self::MTU_MIN..=u32::from(u16::MAX)).contains(&mtu) {
+            return refused(format!("MTU {mtu} of the tunnel: expected {} to {}", Self::MTU_MIN, u16::MAX));
+        }
+        Ok(Tunnel { own, port, vni, mtu, nodes })
+    }
+
+    /// Tunnel address of this node.
+    pub fn own(&self) -> IpAddr {
+        self.own
+    }
+
+    /// Tunnel addresses of all nodes.
+    pub fn nodes(&self) -> &[IpAddr] {
+        &self.nodes
+    }
 
     /// Length in bytes of all outer headers.
     pub fn overhead(&self) -> u32 {
@@ -62,14 +112,19 @@ impl Tunnel {
         Some(Outer { ends: (self.own, to), port: self.port, vni: self.vni + u32::from(realm) })
     }
 
-    /// Realm of packets with a network identifier.
-    pub(crate) fn realm_of(&self, vni: u32) -> Option<u8> {
-        u8::try_from(vni.checked_sub(self.vni)?).ok()
-    }
-
-    /// Returns whether an address is the tunnel address of another node.
-    pub(crate) fn has_node(&self, address: IpAddr) -> bool {
-        address != self.own && self.nodes.contains(&address)
+    /// Takes the outer headers off a packet that another node has sent. Returns the packet's realm, which is
+    /// at most `realm_max`.
+    ///
+    /// # Errors
+    /// Returns the reason why the packet is none of another node. The sender is checked before anything else,
+    /// because everybody can send to this port.
+    pub(crate) fn take_out(&self, packet: &mut Packet<'_>, realm_max: u8) -> Result<u8, DropReason> {
+        let sender = vxlan::sender(packet.bytes());
+        if !sender.is_some_and(|sender| sender != self.own && self.nodes.contains(&sender)) {
+            return Err(DropReason::TunnelSource);
+        }
+        let realm = vxlan::decapsulate(packet)?.checked_sub(self.vni).and_then(|n| u8::try_from(n).ok());
+        realm.filter(|realm| *realm <= realm_max).ok_or(DropReason::TunnelVni)
     }
 }
 
@@ -96,9 +151,9 @@ impl Redirection {
         (0..=u8::MAX).filter(|shard| self.place(*shard) != Place::Here).collect()
     }
 
-    /// Returns whether a packet comes by the tunnel.
+    /// Returns whether a packet comes by the tunnel. The network between the nodes is that of realm 0.
     #[inline]
-    pub fn is_by_tunnel(&self, packet: &[u8]) -> bool {
-        vxlan::is_to(packet, self.tunnel.own, self.tunnel.port)
+    pub fn is_by_tunnel(&self, packet: &Packet<'_>) -> bool {
+        packet.realm == 0 && vxlan::is_to(packet.bytes(), self.tunnel.own, self.tunnel.port)
     }
 }

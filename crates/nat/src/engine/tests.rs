@@ -296,9 +296,9 @@ fn sizes() -> Raised {
         (RedirectLoop, dropped_by_node(RedirectLoop)),
         (ShardNowhere, dropped_by_node(ShardNowhere)),
         (ShardFenced, dropped_by_node(ShardFenced)),
-        (TunnelHeader, from_tunnel(&[0; 8])),
-        (TunnelSource, from_tunnel(&in_tunnel(0))),
-        (TunnelVni, from_tunnel(&in_tunnel(1))),
+        (TunnelHeader, from_tunnel("192.0.2.78", &[0; 8])),
+        (TunnelSource, from_tunnel("192.0.2.79", &in_tunnel(9))),
+        (TunnelVni, from_tunnel("192.0.2.78", &in_tunnel(1))),
     ]
 }
 
@@ -318,14 +318,13 @@ fn in_tunnel(vni: u8) -> Vec<u8> {
     [&[8, 0, 0, 0, 0, 0, vni, 0][..], &ethernet, &from_host(b"x")].concat()
 }
 
-/// Test bed whose tunnel has got a datagram: of a stranger, or with a network identifier of another cluster.
-fn from_tunnel(content: &[u8]) -> Bed {
+/// Test bed whose tunnel to a node has got a datagram from 192.0.2.78.
+fn from_tunnel(node: &str, content: &[u8]) -> Bed {
     let mut bed = Bed::new(&siit());
-    let (own, stranger) = ("192.0.2.77", "192.0.2.78");
-    let node = if content.get(6) == Some(&1) { stranger } else { "192.0.2.79" };
-    let nodes = vec![node.parse().unwrap()];
-    let tunnel = crate::redirect::Tunnel { own: own.parse().unwrap(), port: 4789, vni: 9, mtu: 1500, nodes };
-    let mut bytes = udp4(stranger, 50_000, own, 4789, content);
+    let (own, sender) = ("192.0.2.77", "192.0.2.78");
+    let nodes = [own, node].map(|node| node.parse().unwrap()).to_vec();
+    let tunnel = crate::redirect::Tunnel::new(nodes[0], nodes, 4789, 9, 1500).unwrap();
+    let mut bytes = udp4(sender, 50_000, own, 4789, content);
     let len = bytes.len();
     let mut packet = Packet::new(&mut bytes, 0, len).unwrap();
     assert!(bed.nat.receive_redirected(bed.now, &mut packet, &tunnel).is_err());

@@ -51,14 +51,7 @@ pub(crate) fn redirect(
 /// Returns the verdict on a packet that no node of the cluster has sent.
 pub(crate) fn receive(core: &mut Core, packet: &mut Packet<'_>, tunnel: &Tunnel) -> Result<(), Verdict> {
     let bytes = packet.len();
-    // The sender is checked before anything is changed: everybody can send to this port.
-    let origin = vxlan::decapsulate(packet).and_then(|origin| {
-        if !tunnel.has_node(origin.from) {
-            return Err(DropReason::TunnelSource);
-        }
-        tunnel.realm_of(origin.vni).ok_or(DropReason::TunnelVni)
-    });
-    match origin {
+    match tunnel.take_out(packet, core.rules.realm_max) {
         Ok(realm) => {
             packet.realm = realm;
             Ok(())

@@ -1,18 +1,22 @@
 //! Packets on their way to and from other nodes of a cluster.
 
-use super::shards::{Node, set};
+use super::shards::{Node, set, sharded};
 use super::*;
 use gatun_nat::Instant;
 use gatun_nat::redirect::{Place, Redirection, Tunnel};
 use gatun_nat::standby::Fence;
 use gatun_wire::{Checksum, HEADROOM, Offload, Packet, Segmentation, vxlan};
+use std::net::IpAddr;
 
 const OWN: &str = "198.18.0.1";
 const PEER: &str = "198.18.0.2";
 
 fn tunnel() -> Tunnel {
-    let nodes = vec![OWN.parse().unwrap(), PEER.parse().unwrap()];
-    Tunnel { own: OWN.parse().unwrap(), port: vxlan::PORT, vni: 100, mtu: 1500, nodes }
+    tunnel_of([OWN, PEER].map(|node| node.parse().unwrap()), 100, 1500).unwrap()
+}
+
+fn tunnel_of(nodes: [IpAddr; 2], vni: u32, mtu: u32) -> Result<Tunnel, gatun_nat::BuildError> {
+    Tunnel::new(nodes[0], nodes.to_vec(), vxlan::PORT, vni, mtu)
 }
 
 /// Result of a packet that the caller has found to be another node's, or another node to have sent.
@@ -87,7 +91,9 @@ fn a_redirected_packet_is_the_same_with_one_hop_less() {
 
 #[test]
 fn a_packet_keeps_its_realm_by_the_network_identifier() {
-    let mut node = Node::new();
+    let mut plan = sharded(Allocation::default(), (1024, 65_535));
+    plan.nat44.push(plan::Nat44 { name: "customer".into(), realm: 3, ..plan.nat44[0].clone() });
+    let mut node = Node::of(&plan);
     let sent =
         through(&mut node, &udp4(A, 1, SERVER, 2, b"x"), (Offload::default(), 3), |nat, now, packet| {
             nat.redirect(now, packet, &tunnel(), 1)
@@ -96,8 +102,10 @@ fn a_packet_keeps_its_realm_by_the_network_identifier() {
     let received = receive(&mut node, &turned(&sent.bytes));
     assert_eq!((received.verdict, received.realm), (Verdict::Pass, 3));
     let mut other = turned(&sent.bytes);
-    other[34] = 99;
-    assert_eq!(receive(&mut node, &other).verdict, Verdict::Drop(DropReason::TunnelVni));
+    for unknown in [99, 104] {
+        other[34] = unknown;
+        assert_eq!(receive(&mut node, &other).verdict, Verdict::Drop(DropReason::TunnelVni));
+    }
     other[33] = 9;
     assert_eq!(receive(&mut node, &other).verdict, Verdict::Drop(DropReason::TunnelVni));
 }
@@ -111,13 +119,15 @@ fn packets_of_no_node_are_dropped_and_counted() {
     let mut verdict = |bytes: &[u8]| receive(&mut node, bytes).verdict;
     assert_eq!(verdict(&from("198.18.0.3", inner)), Verdict::Drop(DropReason::TunnelSource));
     assert_eq!(verdict(&from(OWN, inner)), Verdict::Drop(DropReason::TunnelSource), "a forged own address");
+    // The sender counts before anything else is read.
+    assert_eq!(verdict(&from("198.18.0.3", &inner[..21])), Verdict::Drop(DropReason::TunnelSource));
     assert_eq!(verdict(&from(PEER, &inner[..21])), Verdict::Drop(DropReason::TunnelHeader));
     assert_eq!(verdict(&from(PEER, inner)), Verdict::Pass);
     // Whatever is inside, the engine's parser decides.
     assert_eq!(verdict(&from(PEER, &inner[..30])), Verdict::Pass);
-    assert_eq!(count(&node), (1, 4));
+    assert_eq!(count(&node), (1, 5));
     let drops = [DropReason::TunnelSource, DropReason::TunnelHeader].map(|why| node.member.bed.drops(why));
-    assert_eq!(drops, [2, 1]);
+    assert_eq!(drops, [3, 1]);
 }
 
 #[test]
@@ -192,11 +202,32 @@ fn places_name_the_shards_that_are_elsewhere() {
     (places[1], places[3]) = (Place::Node(1), Place::Nowhere);
     let redirection = Redirection { places, held: set(&[0, 1]), tunnel: tunnel() };
     assert_eq!(redirection.elsewhere(), set(&[1, 3]));
-    assert!(redirection.is_by_tunnel(&udp4(PEER, 5, OWN, vxlan::PORT, b"")));
-    assert!(!redirection.is_by_tunnel(&udp4(PEER, 5, OWN, 53, b"")));
+    let is_by_tunnel = |port, realm| {
+        let mut bytes = udp4(PEER, 5, OWN, port, b"");
+        let len = bytes.len();
+        let mut packet = Packet::new(&mut bytes, 0, len).unwrap();
+        packet.realm = realm;
+        redirection.is_by_tunnel(&packet)
+    };
+    assert!(is_by_tunnel(vxlan::PORT, 0) && !is_by_tunnel(53, 0));
+    assert!(!is_by_tunnel(vxlan::PORT, 1), "a customer's network is not that between the nodes");
+}
+
+#[test]
+fn a_tunnel_has_room_for_every_ipv6_packet_and_an_identifier_for_every_realm() {
     assert_eq!((tunnel().overhead(), tunnel().inner_mtu()), (50, 1450));
-    let six = Tunnel { own: "2001:db8::1".parse().unwrap(), mtu: Tunnel::MTU_MIN, ..tunnel() };
-    assert_eq!(six.inner_mtu(), 1280);
+    let six = ["2001:db8::1", "2001:db8::2"].map(|node| node.parse::<IpAddr>().unwrap());
+    let of = |vni, mtu| tunnel_of(six, vni, mtu).map_err(|error| error.0);
+    assert_eq!(of(Tunnel::VNI_MAX, Tunnel::MTU_MIN).unwrap().inner_mtu(), 1280);
+    assert_eq!(of(0, 1349).unwrap_err(), "MTU 1349 of the tunnel: expected 1350 to 65535");
+    assert!(of(0, 65_536).is_err());
+    assert_eq!(of(0xff_ff01, 1500).unwrap_err(), "network identifier 16776961: expected 0 to 16776960");
+    let refused = |nodes: &[IpAddr]| Tunnel::new(six[0], nodes.to_vec(), 4789, 0, 1500).unwrap_err().0;
+    assert_eq!(refused(&six[1..]), "no node has the tunnel address 2001:db8::1");
+    assert_eq!(refused(&[six[0], six[0]]), "two nodes have the tunnel address 2001:db8::1");
+    let mixed = refused(&[six[0], PEER.parse().unwrap()]);
+    assert_eq!(mixed, "the tunnel addresses 2001:db8::1 and 198.18.0.2 are of two families");
+    assert_eq!(refused(&[six[0]; 65]), "65 nodes: a cluster has at most 64");
 }
 
 /// An inside host of a shard.

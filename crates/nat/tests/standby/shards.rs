@@ -6,14 +6,13 @@ use gatun_nat::workers::{Shares, Steering};
 
 const SHARDS: u16 = 4;
 
-/// A plan with one public address for each shard, and the steering of all nodes.
-fn sharded(allocation: Allocation, ports: (u16, u16)) -> (Plan, Steering) {
+/// A plan with one public address for each shard.
+pub(super) fn sharded(allocation: Allocation, ports: (u16, u16)) -> Plan {
     let mut plan = nat44_plan();
     plan.pools = vec![pool("192.0.2.0", "192.0.2.3", ports)];
     plan.pools[0].allocation = allocation;
     plan.shards = Some(SHARDS);
-    let mut shares = Shares::new(&plan, 1, [7; 4]).unwrap();
-    (shares.plans.remove(0), shares.steering)
+    plan
 }
 
 /// A member of a cluster.
@@ -24,12 +23,13 @@ pub(super) struct Node {
 
 impl Node {
     pub(super) fn new() -> Node {
-        Node::with(Allocation::default(), (1024, 65_535))
+        Node::of(&sharded(Allocation::default(), (1024, 65_535)))
     }
 
-    fn with(allocation: Allocation, ports: (u16, u16)) -> Node {
-        let (plan, steering) = sharded(allocation, ports);
-        let mut node = Node { member: Member::new(&plan, (1, 0)), steering };
+    /// The only node of a cluster with this plan.
+    pub(super) fn of(plan: &Plan) -> Node {
+        let Shares { plans, steering, .. } = Shares::new(plan, 1, [7; 4]).unwrap();
+        let mut node = Node { member: Member::new(&plans[0], (1, 0)), steering };
         node.right((1024, 65_535));
         node
     }
@@ -103,7 +103,7 @@ pub(super) fn set(shards: &[u8]) -> ShardSet {
 fn a_subscriber_has_ports_of_its_shard_alone() {
     let blocks = Blocks { size: 64, per_subscriber: 2, ..Blocks::default() };
     for allocation in [Allocation::default(), Allocation::Blocks(blocks)] {
-        let mut node = Node::with(allocation, (1024, 2047));
+        let mut node = Node::of(&sharded(allocation, (1024, 2047)));
         let mut used = vec![0; SHARDS.into()];
         for n in 0..6_000u32 {
             let host = format!("10.1.{}.{}", n % 1_500 / 256, n % 256);

@@ -88,8 +88,9 @@ fn answer(mut from: ChildStdout, mut to: ChildStdin) -> [u32; 2] {
                 continue;
             }
             // The kernel sends group messages, too, to other Ethernet receivers.
-            let Ok(origin) = vxlan::decapsulate(&mut packet) else { continue };
-            assert_eq!((origin.from, origin.vni), (peer, 4660 + n as u32));
+            let sender = vxlan::sender(packet.bytes());
+            let Ok(vni) = vxlan::decapsulate(&mut packet) else { continue };
+            assert_eq!((sender, vni), (Some(peer), 4660 + n as u32));
             let inner = match n {
                 0 => {
                     let view = Ipv4View::parse(packet.bytes()).unwrap();
@@ -102,7 +103,7 @@ fn answer(mut from: ChildStdout, mut to: ChildStdin) -> [u32; 2] {
                     Inner::of6(packet.bytes(), &Ipv6View::parse(packet.bytes()).unwrap())
                 }
             };
-            let outer = Outer { ends: (own, peer), port: vxlan::PORT, vni: origin.vni };
+            let outer = Outer { ends: (own, peer), port: vxlan::PORT, vni };
             outer.encapsulate(&mut packet, &inner).unwrap();
             to.write_all(&(packet.len() as u16).to_be_bytes()).unwrap();
             to.write_all(packet.bytes()).unwrap();

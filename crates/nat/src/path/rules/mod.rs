@@ -39,6 +39,8 @@ pub(crate) struct Rules {
     pub(crate) prefixes: Prefixes,
     /// True if realms or sources choose instances ([`Plan::is_ruled`]).
     pub(crate) ruled: bool,
+    /// Largest number of a realm.
+    pub(crate) realm_max: u8,
     pub(crate) own4: Option<Ipv4Addr>,
     pub(crate) own6: Option<Ipv6Addr>,
     /// [`Plan::pooled`].
@@ -85,6 +87,7 @@ impl Rules {
         Ok(Rules {
             prefixes: Prefixes::new(owned, &plan.nat64),
             ruled: plan.is_ruled(),
+            realm_max: plan.realms().max().unwrap_or(0),
             own4: plan.own4,
             own6: plan.own6,
             pooled: plan.pooled.clone(),

@@ -30,6 +30,7 @@ use crate::lifecycle::reconfigure::transition::Transition;
 use crate::lifecycle::sweep::Sweep;
 use crate::lifecycle::take_over::FinishedInheritance;
 use crate::path::look_ahead::{self, Hint, SessionOpens};
+use crate::path::redirect::{before_fenced, drop_silently};
 use crate::path::rules::Rules;
 use crate::path::siit::SiitState;
 use crate::path::state::{Core, EngineState, Scratch};
@@ -50,7 +51,7 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::Arc;
 use gatun_mem::hash::Hasher64;
-use gatun_wire::Packet;
+use gatun_wire::{DropReason, Packet};
 
 pub use crate::base::verdict::BURST;
 
@@ -154,12 +155,19 @@ impl Nat {
     }
 
     /// Translates up to [`BURST`] packets in place and writes a verdict for each. Returns the number of
-    /// packets processed. It is less than given only if the buffers for emitted packets are full: send
-    /// the emitted packets, then call again with the rest.
+    /// packets processed. It is less than given if the buffers for emitted packets are full, or the shard of
+    /// a packet may not be translated any more: send the emitted packets, then call again with the rest.
     pub fn process(&mut self, now: Instant, burst: &mut [Packet<'_>], verdicts: &mut [Verdict]) -> usize {
-        let n = burst.len().min(verdicts.len()).min(BURST);
+        let mut n = burst.len().min(verdicts.len()).min(BURST);
         let now = self.clock.at(now);
         let Nat { core, hints, opens, .. } = self;
+        if core.state.tables.standby.has_fenced(now) {
+            n = before_fenced(core, now, burst.get(..n).unwrap_or_default());
+            if let (0, Some(packet), Some(verdict)) = (n, burst.first(), verdicts.first_mut()) {
+                *verdict = drop_silently(core, packet.len(), packet, DropReason::ShardFenced);
+                return 1;
+            }
+        }
         let (Some(burst), Some(hints)) = (burst.get_mut(..n), hints.get_mut(..n)) else { return 0 };
         core.state.tables.now = now;
         opens.clear();

@@ -63,6 +63,12 @@ impl<'a> BurstOutput<'a> {
         BurstOutput { tx, exchange: Some(exchange), indices: None }
     }
 
+    /// Returns whether packets are sorted by their shards: the first worker of a packet does so.
+    fn redirects(&self) -> bool {
+        let redirection = self.exchange.as_ref().and_then(|exchange| exchange.redirection());
+        self.indices.is_some() && redirection.is_some()
+    }
+
     /// Gives other workers their packets of a device's burst, and moves the rest to the front in order.
     /// Returns the number of remaining packets.
     fn sort_out(&mut self, burst: &mut [Packet<'_>]) -> usize {
@@ -126,9 +132,9 @@ impl BurstHandler {
         mut way: BurstOutput<'_>,
     ) {
         self.stats.bursts += 1;
-        let kept = match way.exchange.as_mut().and_then(|exchange| exchange.take_redirection()) {
-            Some(redirection) => self.sort_by_shard(engine, now, burst, &mut way, redirection),
-            None => way.sort_out(burst),
+        let kept = match way.redirects() {
+            true => self.sort_by_shard(engine, now, burst, &mut way),
+            false => way.sort_out(burst),
         };
         let burst = &mut burst[..kept];
         if self.tracer.is_some() {

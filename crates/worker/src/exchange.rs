@@ -160,9 +160,9 @@ impl Exchange {
         nat.set_elsewhere(self.redirection.as_ref().map_or_else(Default::default, |all| all.elsewhere()));
     }
 
-    /// Takes the places out; put them back by [`redirect_by`](Self::redirect_by).
-    pub(crate) fn take_redirection(&mut self) -> Option<Arc<Redirection>> {
-        self.redirection.take()
+    /// Places of the shards, at a node of a cluster.
+    pub(crate) fn redirection(&self) -> Option<&Redirection> {
+        self.redirection.as_deref()
     }
 
     /// Shard of a packet, in a cluster. `None` if it needs no state.
@@ -198,7 +198,7 @@ impl Exchange {
 
     /// Returns whether this node translates the shard of a packet's destination, which is a public address.
     fn returns_here(&self, packet: &Packet<'_>) -> bool {
-        let Some(redirection) = &self.redirection else { return true };
+        let Some(redirection) = self.redirection() else { return true };
         let shard = self.steering.shard_after(packet.bytes());
         shard.is_some_and(|shard| redirection.place(shard) == Place::Here)
     }

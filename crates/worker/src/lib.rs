@@ -259,11 +259,12 @@ impl Worker {
                 let _ = answer.send(Applied { result, change, steering });
             }
             Request::Redirect(mut redirection, answer) => {
+                // Without an exchange, nobody redirects anything, and there is no answer.
                 if let Some(exchange) = &mut self.exchange {
                     exchange.redirect_by(&mut redirection);
                     exchange.tell(&mut self.nat);
+                    let _ = answer.send(redirection);
                 }
-                let _ = answer.send(redirection);
             }
             Request::RestoreStatus(answer) => {
                 let finished = if self.nat.is_inheriting() { None } else { Some(self.nat.take_finished()) };

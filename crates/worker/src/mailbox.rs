@@ -153,10 +153,10 @@ impl Handle {
         Ok(())
     }
 
-    /// Changes which node of a cluster translates which shard, between two bursts. The worker has to have
-    /// been created by [`Worker::sharing`](crate::Worker::sharing). Returns the previous places, to be
-    /// dropped here.
-    /// `None` as for a snapshot; the change may then be made later.
+    /// Changes which node of a cluster translates which shard, between two bursts. Returns the previous
+    /// places, to be dropped here. `None` as for a snapshot; the change may then be made later. It is also
+    /// `None` if the worker was not created by [`Worker::sharing`](crate::Worker::sharing), which a single
+    /// worker of a cluster's node needs, too.
     pub fn redirect(
         &self,
         redirection: Option<Arc<Redirection>>,

@@ -1,11 +1,11 @@
 //! Packets of a cluster's node: to the node, or to the worker, that translates their shard.
 
 use crate::burst::{BurstHandler, BurstOutput, Engine};
+use crate::exchange::Exchange;
 use gatun_io::BURST_MAX;
-use gatun_nat::redirect::{Place, Redirection};
-use gatun_nat::{Instant, Nat, ShardSet, Verdict};
+use gatun_nat::redirect::Place;
+use gatun_nat::{Instant, Nat, Verdict};
 use gatun_wire::{DropReason, Packet};
-use std::sync::Arc;
 
 /// Decision about a received packet.
 enum SteeringResult {
@@ -27,12 +27,11 @@ impl BurstHandler {
         now: Instant,
         burst: &mut [Packet<'_>],
         way: &mut BurstOutput<'_>,
-        redirection: Arc<Redirection>,
     ) -> usize {
         let mut kept = 0;
         for i in 0..burst.len() {
-            let Some(nat) = engine.nat() else { break };
-            match sort(nat, now, &mut burst[i], way, &redirection) {
+            let (Some(nat), Some(exchange)) = (engine.nat(), &mut way.exchange) else { break };
+            match sort(nat, now, &mut burst[i], exchange) {
                 SteeringResult::Kept => {
                     burst.swap(kept, i);
                     if let Some(indices) = &mut way.indices {
@@ -48,7 +47,6 @@ impl BurstHandler {
         }
         if let Some(exchange) = &mut way.exchange {
             exchange.publish();
-            exchange.redirect_by(&mut Some(redirection));
         }
         kept
     }
@@ -56,24 +54,9 @@ impl BurstHandler {
 
 const _: () = assert!(BURST_MAX <= u8::MAX as usize);
 
-fn sort(
-    nat: &mut Nat,
-    now: Instant,
-    packet: &mut Packet<'_>,
-    way: &mut BurstOutput<'_>,
-    redirection: &Redirection,
-) -> SteeringResult {
-    let fenced = nat.fenced(now);
-    let Some(exchange) = &mut way.exchange else { return SteeringResult::Kept };
-    // The first worker has sorted a packet that was handed over.
-    if way.indices.is_none() {
-        let is_fenced =
-            fenced != ShardSet::NONE && exchange.shard_of(packet).is_some_and(|shard| fenced.contains(shard));
-        return match is_fenced {
-            true => SteeringResult::Done(nat.refuse(now, packet, DropReason::ShardFenced)),
-            false => SteeringResult::Kept,
-        };
-    }
+/// The engine itself looks at the fences of the shards.
+fn sort(nat: &mut Nat, now: Instant, packet: &mut Packet<'_>, exchange: &mut Exchange) -> SteeringResult {
+    let Some(redirection) = exchange.redirection() else { return SteeringResult::Kept };
     let is_by_tunnel = redirection.is_by_tunnel(packet);
     if is_by_tunnel && let Err(verdict) = nat.receive_redirected(now, packet, &redirection.tunnel) {
         return SteeringResult::Done(verdict);
@@ -85,12 +68,9 @@ fn sort(
         false => redirection.place(shard),
     };
     match place {
-        Place::Here if fenced.contains(shard) => {
-            SteeringResult::Done(nat.refuse(now, packet, DropReason::ShardFenced))
-        }
-        Place::Here if exchange.hand_over_by_shard(shard, packet) => SteeringResult::Given,
-        Place::Here => SteeringResult::Kept,
         Place::Node(node) => SteeringResult::Done(nat.redirect(now, packet, &redirection.tunnel, node)),
         Place::Nowhere => SteeringResult::Done(nat.refuse(now, packet, DropReason::ShardNowhere)),
+        Place::Here if exchange.hand_over_by_shard(shard, packet) => SteeringResult::Given,
+        Place::Here => SteeringResult::Kept,
     }
 }

@@ -21,6 +21,7 @@ const NODES: usize = 3;
 const WORKERS: usize = 2;
 const SHARDS: u16 = 8;
 const HOSTS: u16 = 120;
+const ALL_PORTS: PortRight = PortRight { first: 1024, last: 65_535, is_owner: true };
 const REMOTE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 7);
 
 fn plan() -> Plan {
@@ -94,17 +95,11 @@ impl Cluster {
 
     /// Gives a node the right to all ports: only the places say who uses them.
     fn right(&self, node: usize) {
-        let right = PortRight { first: 1024, last: 65_535, is_owner: true };
-        self.order(node, PeerAction::Right([0; 4].into(), [255; 4].into(), right));
+        self.order(node, PeerAction::Right([0; 4].into(), [255; 4].into(), ALL_PORTS));
     }
 
     fn order(&self, node: usize, action: PeerAction) {
-        for handle in &self.nodes[node].handles {
-            let (sender, done) = std::sync::mpsc::channel();
-            let commands = vec![PeerCommand::new(action)];
-            handle.standby(commands, move |commands| sender.send(commands).unwrap()).unwrap();
-            done.recv_timeout(10 * SECOND).unwrap();
-        }
+        self.nodes[node].handles.iter().for_each(|handle| order(handle, action));
     }
 
     fn redirect(&self, node: usize, redirection: Redirection) {
@@ -152,6 +147,18 @@ impl Cluster {
         let threads = self.nodes.into_iter().flat_map(|node| node.threads);
         threads.map(|thread| thread.join().unwrap().0).collect()
     }
+}
+
+fn order(handle: &Handle, action: PeerAction) {
+    let (sender, done) = std::sync::mpsc::channel();
+    let commands = vec![PeerCommand::new(action)];
+    handle.standby(commands, move |commands| sender.send(commands).unwrap()).unwrap();
+    done.recv_timeout(10 * SECOND).unwrap();
+}
+
+/// Ends the translation of all shards.
+fn fence(clock: Clock) -> PeerAction {
+    PeerAction::Until(ShardSet::ALL, Fence { assign: None, translate: Some(clock.now()) })
 }
 
 fn inside(host: u16) -> Ipv6Addr {
@@ -250,19 +257,89 @@ fn places_change_between_two_bursts_and_a_packet_is_redirected_once() {
     let nowhere = Redirection { places: [Place::Nowhere; 256], ..places(2, |_| 0) };
     cluster.redirect(2, nowhere);
     (0..10).for_each(|host| cluster.push_at(2, six(inside(host), REMOTE, (5000, 7000))));
-    // Past a fence, node 0 translates nothing of the shards, for whatever worker the packet arrives at.
-    cluster.order(
-        0,
-        PeerAction::Until(ShardSet::ALL, Fence { assign: None, translate: Some(cluster.clock.now()) }),
-    );
-    (0..10).for_each(|host| cluster.push_at(0, six(inside(host), REMOTE, (5000, 7000))));
     std::thread::sleep(SECOND / 2);
     let snapshots = cluster.stop();
     assert!(snapshots.iter().all(Snapshot::conserved), "{snapshots:?}");
-    let reasons = [DropReason::RedirectLoop, DropReason::ShardNowhere, DropReason::ShardFenced];
-    assert_eq!(reasons.map(|reason| drops(&snapshots, reason)), [20, 10, 10]);
+    let reasons = [DropReason::RedirectLoop, DropReason::ShardNowhere];
+    assert_eq!(reasons.map(|reason| drops(&snapshots, reason)), [20, 10]);
     let of_node = |node: usize| {
         snapshots[2 * node..2 * node + 2].iter().map(|s| s.engine.forwarded.packets).sum::<u64>()
     };
     assert_eq!([0, 1, 2].map(of_node), [u64::from(HOSTS), 0, 0]);
+}
+
+#[test]
+fn a_packet_that_another_worker_has_handed_over_is_not_translated_past_a_fence() {
+    let mut cluster = Cluster::start();
+    (0..NODES).for_each(|node| cluster.redirect(node, places(node, |_| 0)));
+    // Only the engine of the second worker knows of the fence: shards 4 to 7.
+    order(&cluster.nodes[0].handles[1], fence(cluster.clock));
+    let second = |host: &u16| cluster.steering.shard_of_subscriber(0, inside(*host)).unwrap() >= 4;
+    let hosts = (0..HOSTS).filter(second).count() as u64;
+    for host in 0..HOSTS {
+        cluster.nodes[0].peers[0].push(six(inside(host), REMOTE, (5000, 7000)));
+    }
+    cluster.sent(usize::from(HOSTS) - hosts as usize);
+    let deadline = Instant::now() + 20 * SECOND;
+    let fenced = |worker: usize| {
+        let snapshot = cluster.nodes[0].handles[worker].snapshot(SECOND).unwrap();
+        (drops(&[snapshot.clone()], DropReason::ShardFenced), snapshot.worker.handed.taken)
+    };
+    while fenced(1).0 < hosts && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!((fenced(0).0, fenced(1)), (0, (hosts, hosts)));
+    assert!(cluster.stop().iter().all(Snapshot::conserved));
+}
+
+#[test]
+fn a_fence_holds_for_a_worker_that_nobody_has_told_places() {
+    let clock = Clock::new();
+    let shares = Shares::new(&plan(), 1, [9; 4]).unwrap();
+    for is_sharing in [true, false] {
+        let (memory, peer) = Memory::new("m").unwrap();
+        let mut nat = Nat::new(&shares.plans[0], [1, 2, 3, 4]).unwrap();
+        nat.begin_standby();
+        let (worker, handle) = match is_sharing {
+            true => {
+                let steering = Arc::new(Shares::new(&plan(), 1, [9; 4]).unwrap().steering);
+                let exchange = exchange(1, &steering).unwrap().remove(0);
+                Worker::sharing(nat, Box::new(memory), clock, exchange)
+            }
+            false => Worker::new(nat, Box::new(memory), clock).unwrap(),
+        };
+        let thread = std::thread::spawn(move || worker.run());
+        order(&handle, PeerAction::Right([0; 4].into(), [255; 4].into(), ALL_PORTS));
+        let deadline = Instant::now() + 20 * SECOND;
+        let has = |count: usize, of: &dyn Fn() -> usize| {
+            while of() < count && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            assert_eq!(of(), count);
+        };
+        (0..10).for_each(|host| peer.push(six(inside(host), REMOTE, (5000, 7000))));
+        let (count, sent) = (std::cell::Cell::new(0), || peer.take_sent().len());
+        has(10, &|| {
+            count.set(count.get() + sent());
+            count.get()
+        });
+        order(&handle, fence(clock));
+        (0..10).for_each(|host| peer.push(six(inside(host), REMOTE, (5000, 7000))));
+        let fenced = || drops(&[handle.snapshot(SECOND).unwrap()], DropReason::ShardFenced);
+        has(10, &|| fenced() as usize);
+        assert_eq!(sent(), 0);
+        // Only a worker with an exchange redirects packets.
+        assert_eq!(handle.redirect(Some(Arc::new(places(0, |_| 1))), SECOND).is_some(), is_sharing);
+        (0..10).for_each(|host| peer.push(six(inside(host), REMOTE, (5000, 7000))));
+        if is_sharing {
+            has(20, &|| {
+                count.set(count.get() + sent());
+                count.get()
+            });
+        } else {
+            has(20, &|| fenced() as usize);
+        }
+        handle.stop();
+        assert!(thread.join().unwrap().0.conserved());
+    }
 }

@@ -16,13 +16,6 @@ impl Nat {
         self.core.state.tables.standby.elsewhere = shards;
     }
 
-    /// Returns the shards whose packets may not be translated any more
-    /// ([`Fence`](crate::standby::Fence)).
-    #[inline]
-    pub fn fenced(&self, now: Instant) -> ShardSet {
-        self.core.state.tables.standby.fenced(now)
-    }
-
     /// Puts outer headers before a packet that another node translates, and counts it. The buffer holds the
     /// packet to be sent, or an ICMP error. Send emitted packets after each call: there is room for those of
     /// one packet.

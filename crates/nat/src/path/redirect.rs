@@ -1,5 +1,6 @@
 //! Packets on their way to and from other nodes of a cluster (decision 0108).
 
+use super::classify::flow::{self, FlowOwner};
 use super::state::{Core, Scratch};
 use super::translate::{Received, refuse};
 use crate::base::attribution::{Account, Attribution};
@@ -58,6 +59,27 @@ pub(crate) fn receive(core: &mut Core, packet: &mut Packet<'_>, tunnel: &Tunnel)
         }
         Err(reason) => Err(drop_silently(core, bytes, packet, reason)),
     }
+}
+
+impl Core {
+    /// Returns the shard whose state a packet needs: 0 without a cluster. `None` if it needs no state.
+    pub(crate) fn shard_of(&self, packet: &Packet<'_>) -> Option<u8> {
+        let owner = flow::owner(&self.rules, packet.bytes(), packet.realm)?;
+        match (&self.state.tables.sharding, owner) {
+            (Some(sharding), owner) => owner.part(sharding).map(|shard| shard as u8),
+            (None, FlowOwner::Address(address)) => self.state.tables.locate(address).map(|_| 0),
+            (None, FlowOwner::Subscriber(_)) => Some(0),
+        }
+    }
+}
+
+/// Returns the number of packets before the first one of a shard that may not be translated any more
+/// ([`Fence`](crate::standby::Fence)).
+#[cold]
+pub(crate) fn before_fenced(core: &Core, now: Instant, burst: &[Packet<'_>]) -> usize {
+    let standby = &core.state.tables.standby;
+    let is_fenced = |packet| core.shard_of(packet).is_some_and(|shard| standby.is_fenced(shard, now));
+    burst.iter().position(is_fenced).unwrap_or(burst.len())
 }
 
 /// Drops a received packet without an answer.

@@ -194,7 +194,7 @@ pub(crate) struct Standby {
     pub(crate) elsewhere: ShardSet,
     /// By shard; none if no shard has a fence.
     fences: Vec<Fence>,
-    /// Earliest time of a fence at which translation ends.
+    /// Earliest time at which translation of a shard ends.
     next_fence: Option<Instant>,
 }
 
@@ -244,22 +244,15 @@ impl Standby {
         self.fence(shard).assign.is_none_or(|until| now < until)
     }
 
-    fn is_fenced(&self, shard: u8, now: Instant) -> bool {
+    /// Returns whether packets of a shard may not be translated any more.
+    pub(crate) fn is_fenced(&self, shard: u8, now: Instant) -> bool {
         self.fence(shard).translate.is_some_and(|until| now >= until)
     }
 
-    /// Returns the shards that may not be translated any more.
+    /// Returns whether packets of any shard may not be translated any more.
     #[inline]
-    pub(crate) fn fenced(&self, now: Instant) -> ShardSet {
-        match self.next_fence {
-            Some(next) if now >= next => self.all_fenced(now),
-            _ => ShardSet::NONE,
-        }
-    }
-
-    #[cold]
-    fn all_fenced(&self, now: Instant) -> ShardSet {
-        (0..=u8::MAX).filter(|shard| self.is_fenced(*shard, now)).collect()
+    pub(crate) fn has_fenced(&self, now: Instant) -> bool {
+        self.next_fence.is_some_and(|next| now >= next)
     }
 
     /// Returns whether packets of a shard are not translated here.

@@ -4,7 +4,7 @@ use super::AddressShare;
 use crate::base::build_error::BuildError;
 use crate::base::plan::Plan;
 use crate::base::plan::sharding::{Parts, Sharding};
-use crate::path::classify::flow::{self, FlowOwner};
+use crate::path::classify::flow;
 use crate::path::rules::Rules;
 use crate::tables::subscriber::SubscriberKey;
 use alloc::sync::Arc;
@@ -106,10 +106,7 @@ impl Steering {
     /// needs no state.
     #[inline]
     pub fn part_of(&self, packet: &[u8], realm: u8) -> Option<usize> {
-        match flow::owner(&self.rules, packet, realm)? {
-            FlowOwner::Subscriber(subscriber) => Some(self.sharding.of_subscriber(subscriber)),
-            FlowOwner::Address(address) => self.sharding.of_address(address),
-        }
+        flow::owner(&self.rules, packet, realm)?.part(&self.sharding)
     }
 
     /// Returns the worker that has to process a packet from a realm; `None` if any worker may.

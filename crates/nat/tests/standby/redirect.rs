@@ -275,11 +275,47 @@ fn no_port_is_assigned_past_a_fence_and_translation_ends_at_its_time() {
     let refused = Verdict::Reply(Reply::Error(DropReason::PortsExhausted));
     assert_eq!(open(&mut node, &mine, 3), refused);
     assert_eq!((open(&mut node, &mine, 1), open(&mut node, &other, 3)), (Verdict::Forward, Verdict::Forward));
-    let fenced = |node: &Node, ms| node.member.bed.nat.fenced(Instant(now.0 + ms));
-    assert_eq!((fenced(&node, 4_999), fenced(&node, 5_000)), (set(&[]), set(&[0, 2])));
+    let fenced = Verdict::Drop(DropReason::ShardFenced);
+    node.member.bed.now = Instant(now.0 + 4_999);
+    assert_eq!(open(&mut node, &mine, 1), Verdict::Forward);
+    node.member.bed.now = Instant(now.0 + 5_000);
+    assert_eq!((open(&mut node, &mine, 1), open(&mut node, &other, 3)), (fenced, Verdict::Forward));
     // Another word, of one shard.
     node.order(PeerAction::Until(set(&[0]), Fence::default()));
-    assert_eq!((open(&mut node, &mine, 3), fenced(&node, 5_000)), (Verdict::Forward, set(&[2])));
+    let third = host(&node, 2);
+    assert_eq!((open(&mut node, &mine, 3), open(&mut node, &third, 1)), (Verdict::Forward, fenced));
+    assert_eq!(node.member.bed.drops(DropReason::ShardFenced), 2);
+}
+
+#[test]
+fn a_burst_stops_before_a_fenced_packet_and_its_other_packets_are_translated() {
+    let mut node = Node::new();
+    let (mine, other) = (host(&node, 0), host(&node, 1));
+    let back = node.member.bed.through(&udp4(&mine, 1, SERVER, 53, b"x"));
+    let fence = Fence { translate: Some(node.member.bed.now), assign: None };
+    node.order(PeerAction::Until(set(&[0]), fence));
+    let from = |host: &str| udp4(host, 1, SERVER, 53, b"x");
+    let answer = udp4(SERVER, 53, &back.src.to_string(), back.sport, b"x");
+    // No shard has the last one.
+    let of_nobody = udp4("203.0.113.9", 1, "203.0.113.8", 2, b"x");
+    let all = [from(&other), from(&mine), answer, from(&other), from(&mine), of_nobody];
+    let mut buffers: Vec<Vec<u8>> = all.iter().map(|bytes| [&[0; HEADROOM][..], bytes].concat()).collect();
+    let buffers = buffers.iter_mut().zip(&all);
+    let mut burst: Vec<_> = buffers.map(|(b, of)| Packet::new(b, HEADROOM, of.len()).unwrap()).collect();
+    let mut verdicts = [Verdict::Pass; 6];
+    let (mut done, mut calls) = (0, Vec::new());
+    while done < all.len() {
+        let bed = &mut node.member.bed;
+        let taken = bed.nat.process(bed.now, &mut burst[done..], &mut verdicts[done..]);
+        calls.push(taken);
+        done += taken;
+    }
+    let fenced = Verdict::Drop(DropReason::ShardFenced);
+    let nobody = Verdict::Drop(DropReason::NotInPool);
+    assert_eq!(verdicts, [Verdict::Forward, fenced, fenced, Verdict::Forward, fenced, nobody]);
+    assert_eq!(calls, [1; 6]);
+    let nat = &node.member.bed.nat;
+    assert!(nat.counters().conserved() && nat.conserved_by_instance());
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Owners of flows: the subscriber or the public address whose state a packet needs, by its first bytes.
 
+use crate::base::plan::sharding::Sharding;
 use crate::path::rules::Rules;
 use crate::tables::subscriber::SubscriberKey;
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -14,6 +15,17 @@ pub(crate) enum FlowOwner {
     Subscriber(SubscriberKey),
     /// The owner of this public address, if it is a public one.
     Address(Ipv4Addr),
+}
+
+impl FlowOwner {
+    /// Returns the part of a division that has the state.
+    #[inline]
+    pub(crate) fn part(self, sharding: &Sharding) -> Option<usize> {
+        match self {
+            FlowOwner::Subscriber(subscriber) => Some(sharding.of_subscriber(subscriber)),
+            FlowOwner::Address(address) => sharding.of_address(address),
+        }
+    }
 }
 
 /// Returns the owner of the flow of a packet from a realm; `None` if the packet needs no state.

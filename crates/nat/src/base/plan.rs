@@ -104,6 +104,18 @@ impl Plan {
         siit.hairpin == Hairpin::Simple || self.own4.is_some_and(own4) || self.own6.is_some_and(own6)
     }
 
+    /// Returns whether an address is in a pool, or in the pools that several workers share.
+    pub(crate) fn is_public(&self, address: Ipv4Addr) -> bool {
+        let ranges = self.pools.iter().flat_map(|pool| &pool.ranges).map(|range| (range.first, range.last));
+        ranges.chain(self.pooled.iter().copied()).any(|(first, last)| first <= address && address <= last)
+    }
+
+    /// Returns whether an address is in a translation prefix and represents a public one.
+    pub(crate) fn represents_public(&self, address: Ipv6Addr) -> bool {
+        let prefixes = self.nat64.iter().flat_map(|nat64| &nat64.pool6);
+        prefixes.filter_map(|prefix| prefix.extract(address)).any(|address| self.is_public(address))
+    }
+
     /// Pool index of each stateful instance, in the order of instance numbers: NAT64 instances first, then
     /// NAT44 instances.
     pub fn pools_of_instances(&self) -> impl Iterator<Item = usize> + '_ {

@@ -1,7 +1,7 @@
 mod shards;
 
 use super::*;
-use crate::base::plan::{Eam, Nat44, Nat64, Net4, Net6, Pool4, PoolRange, Transport};
+use crate::base::plan::{Eam, Exemption, Nat44, Nat64, Net4, Net6, Pool4, PoolRange, Transport};
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_testkit::packet::{Message, V4, V6};
 use gatun_wire::Prefix64;

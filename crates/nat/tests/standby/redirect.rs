@@ -344,3 +344,72 @@ fn an_owner_without_a_right_revokes_what_the_other_member_does_not_know() {
         (SessionChange::Ended, 1)
     );
 }
+
+/// ICMP errors, each with the shard that has the session of the packet that it quotes.
+fn errors(node: &mut Node, family: u8, hosts: &[(String, u8)]) -> Vec<(Vec<u8>, u8)> {
+    let of = |node: &mut Node, packet: &[u8]| node.member.bed.send(packet).forwarded().to_vec();
+    let behind = |address: &str| match family {
+        4 => address.to_owned(),
+        _ => prefix("2001:db8:64::/96").embed(v4(address)).to_string(),
+    };
+    let udp = |src: &str, sport, dst: &str, dport| match family {
+        4 => udp4(src, sport, dst, dport, b"over there"),
+        _ => udp6(src, sport, dst, dport, b"over there"),
+    };
+    let inside_error = |src: &str, dst: &str, quote: &[u8]| match family {
+        4 => error4(src, dst, (3, 1, 0), quote),
+        _ => error6(src, dst, (1, 0, 0), quote),
+    };
+    let router = if family == 4 { "10.255.0.1" } else { "2001:db8:ffff::9" };
+    let mut found = Vec::new();
+    let mut before: Option<(String, u16, String, u8)> = None;
+    for (host, shard) in hosts {
+        let out = of(node, &udp(host, 4000, &behind(SERVER), 53));
+        let (public, port) = (ends(&out).src.to_string(), ends(&out).sport);
+        found.push((error4("203.0.113.1", &public, (11, 0, 0), &out), *shard));
+        let back = of(node, &udp4(SERVER, 53, &public, port, b"back"));
+        for sender in [&host[..], router] {
+            found.push((inside_error(sender, &behind(SERVER), &back), *shard));
+        }
+        if let Some((other, their_port, theirs, their_shard)) = &before {
+            // A hairpin, here and as it leaves for another node.
+            let arrived = of(node, &udp(host, 4000, &behind(other), *their_port));
+            assert_eq!(ends(&arrived).dst.to_string(), *theirs);
+            found.push((inside_error(theirs, &behind(&public), &arrived), *their_shard));
+            let left = udp4(&public, port, other, *their_port, b"over there");
+            found.push((error4("203.0.113.1", &public, (11, 0, 0), &left), *shard));
+        }
+        before = Some((public, port, host.clone(), *shard));
+    }
+    found
+}
+
+#[test]
+fn an_error_belongs_to_the_shard_of_the_packet_that_it_quotes() {
+    let mut plan = sharded(Allocation::default(), (1024, 65_535));
+    plan.nat64.push(nat64("2001:db8:64::/96"));
+    let mut node = Node::of(&plan);
+    for family in [6, 4] {
+        let host = |n: u16| if family == 4 { format!("10.0.0.{n}") } else { format!("2001:db8:1::{n:x}") };
+        let instance = u8::from(family == 4);
+        let inside = |host: &str| match family {
+            4 => v4(host).to_ipv6_mapped(),
+            _ => v6(host),
+        };
+        let shard = |host: &str| node.steering.shard_of_subscriber(instance, inside(host)).unwrap();
+        let hosts: Vec<(String, u8)> = (1..30).map(host).map(|host| (host.clone(), shard(&host))).collect();
+        let found = errors(&mut node, family, &hosts);
+        assert!(found.len() > 140 && (0..4).all(|shard| hosts.iter().any(|host| host.1 == shard)));
+        for (error, shard) in found {
+            let of = node.steering.part_of(&error, 0);
+            assert_eq!(of, Some(shard.into()), "{:?} of family {family}", ends_of(&error));
+            node.member.bed.now.0 += 100;
+            assert_eq!(node.member.bed.send(&error).verdict, Verdict::Forward, "{:?}", ends_of(&error));
+        }
+    }
+}
+
+fn ends_of(packet: &[u8]) -> (IpAddr, IpAddr) {
+    let ends = ends(packet);
+    (ends.src, ends.dst)
+}

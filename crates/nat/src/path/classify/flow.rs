@@ -2,6 +2,7 @@
 
 use crate::base::plan::sharding::Sharding;
 use crate::path::rules::Rules;
+use crate::path::rules::nat44::Nat44;
 use crate::tables::subscriber::SubscriberKey;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::hdr::{ipv4, ipv6};
@@ -47,7 +48,10 @@ fn owner6(rules: &Rules, packet: &[u8], realm: u8) -> Option<FlowOwner> {
         // An error is about a packet to the inside host, and may come from a router on the path.
         _ => quoted_destination6(packet).unwrap_or(source),
     };
-    let (_, owner) = rules.prefixes.of_packet(inside, destination, realm)?;
+    let (prefix, owner) = rules.prefixes.of_packet(inside, destination, realm)?;
+    if rules.is_own6(destination, prefix) {
+        return None;
+    }
     rules.subscriber(owner.instance, inside).map(FlowOwner::Subscriber)
 }
 
@@ -55,22 +59,33 @@ fn owner4(rules: &Rules, packet: &[u8], realm: u8) -> Option<FlowOwner> {
     let header = packet.first_chunk::<{ ipv4::LEN }>()?;
     let destination = destination4(header)?;
     let source = Ipv4Addr::from(*header.get(12..)?.first_chunk::<4>()?);
-    let subscriber = |address: Ipv4Addr| {
-        let nat = rules.inside44(address, realm)?;
-        Some(FlowOwner::Subscriber(nat.policy.subscriber(address.to_ipv6_mapped())))
+    let subscriber = |nat: &Nat44, address: Ipv4Addr| {
+        FlowOwner::Subscriber(nat.policy.subscriber(address.to_ipv6_mapped()))
     };
     let outside = FlowOwner::Address(destination);
-    let Some(inside) = subscriber(source) else { return Some(outside) };
+    let Some(nat) = rules.inside44(source, realm) else { return Some(outside) };
+    if rules.own4_apart == Some(destination) || is_exempt(nat, packet, destination) {
+        return None;
+    }
     let quoted = match header.get(9)? {
         &TCP | &UDP => None,
         _ => quoted_destination4(packet),
     };
-    match quoted {
+    Some(match quoted {
         // The quoted packet was for an inside host. If the error is from a router with an inside address, the
         // quoted packet may have left with a public one.
-        Some(quoted) => Some(subscriber(quoted).unwrap_or(outside)),
-        None => Some(inside),
-    }
+        Some(quoted) => rules.inside44(quoted, realm).map_or(outside, |nat| subscriber(nat, quoted)),
+        None => subscriber(nat, source),
+    })
+}
+
+/// Returns whether a packet of an inside host passes untranslated.
+fn is_exempt(nat: &Nat44, packet: &[u8], destination: Ipv4Addr) -> bool {
+    let is_listed = || {
+        let view = Ipv4View::parse(packet).ok()?;
+        Some(nat.exempts(&view, view.l4(packet).ok()?))
+    };
+    nat.serves(destination) || nat.has_exemptions() && is_listed().unwrap_or(false)
 }
 
 #[inline]

@@ -117,9 +117,7 @@ impl<'r> Classifier<'r, '_> {
         });
         if let Some(nat) = inside {
             let attribution = Attribution::outbound(Account::Stateful(nat.policy.instance));
-            // Only the first fragment of a datagram has ports. Exemptions by port are checked there.
-            let port = nat44::remote_port(l4, true).filter(|_| view.fragment.is_none());
-            if !nat.is_exempt(view.dst, view.proto, port) {
+            if !nat.exempts(view, l4) {
                 return (Class4::Nat44(nat), attribution);
             }
             let to_realm = if nat.serves(view.dst) { realm } else { 0 };

@@ -43,6 +43,9 @@ pub(crate) struct Rules {
     pub(crate) realm_max: u8,
     pub(crate) own4: Option<Ipv4Addr>,
     pub(crate) own6: Option<Ipv6Addr>,
+    /// Own addresses that are not also addresses of a pool: their packets need no state.
+    pub(crate) own4_apart: Option<Ipv4Addr>,
+    own6_apart: Option<Ipv6Addr>,
     /// [`Plan::pooled`].
     pooled: Vec<(Ipv4Addr, Ipv4Addr)>,
     /// Settings for packets of no instance.
@@ -90,6 +93,8 @@ impl Rules {
             realm_max: plan.realms().max().unwrap_or(0),
             own4: plan.own4,
             own6: plan.own6,
+            own4_apart: plan.own4.filter(|own4| !plan.is_public(*own4)),
+            own6_apart: plan.own6.filter(|own6| !plan.represents_public(*own6)),
             pooled: plan.pooled.clone(),
             settings: settings(plan),
             suppressed: suppressed(&plan.icmp),
@@ -134,6 +139,13 @@ impl Rules {
     pub(crate) fn of_pool<'r>(&'r self, tables: &'r Tables, pool: usize) -> impl Iterator<Item = &'r Policy> {
         let policies = self.nat64.iter().map(|n| &n.policy).chain(self.nat44.iter().map(|n| &n.policy));
         policies.filter(move |p| tables.pool_of(p.instance) == pool)
+    }
+
+    /// Returns whether a packet to a translation prefix is to an own address that is in no pool.
+    #[inline]
+    pub(crate) fn is_own6(&self, destination: Ipv6Addr, prefix: &Prefix64) -> bool {
+        self.own4_apart.is_some_and(|own4| own4 == prefix.extract_unchecked(destination))
+            || self.own6_apart == Some(destination)
     }
 
     /// Returns whether an address is in a pool that several workers share.

@@ -7,8 +7,8 @@ use crate::path::query::{self, Query};
 use crate::tables::session::{Inside, Session};
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
-use gatun_wire::L4;
 use gatun_wire::rfc3022::{Link, Rewrite, address_delta};
+use gatun_wire::{Ipv4View, L4};
 
 /// NAT44 instance, prepared from its plan.
 pub(crate) struct Nat44 {
@@ -55,6 +55,19 @@ impl Nat44 {
     /// another inside address, or by the operator's list.
     pub(crate) fn is_exempt(&self, remote: Ipv4Addr, proto: u8, port: Option<u16>) -> bool {
         self.serves(remote) || self.is_listed(remote, proto, port)
+    }
+
+    /// Returns whether a packet from an inside host passes untranslated.
+    pub(crate) fn exempts(&self, view: &Ipv4View, l4: L4) -> bool {
+        // Only the first fragment of a datagram has ports. Exemptions by port are checked there.
+        let port = remote_port(l4, true).filter(|_| view.fragment.is_none());
+        self.is_exempt(view.dst, view.proto, port)
+    }
+
+    /// Returns whether the operator has listed exemptions.
+    #[inline]
+    pub(crate) fn has_exemptions(&self) -> bool {
+        !self.exempt.is_empty()
     }
 
     /// Returns whether a packet of no inside host passes untranslated to an inside host. A packet that left

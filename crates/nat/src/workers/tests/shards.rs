@@ -159,3 +159,43 @@ fn a_static_binding_pins_its_subscriber_to_the_shard_of_its_address() {
         assert_eq!(steering.owner_of_session(0, host.parse().unwrap(), other), None, "another shard's");
     }
 }
+
+#[test]
+fn packets_to_own_and_exempt_addresses_belong_to_no_shard() {
+    let own4 = Ipv4Addr::new(192, 0, 2, 254);
+    let own6: Ipv6Addr = "2001:db8:ffff::1".parse().unwrap();
+    let mut plan = plan(vec![range([192, 0, 2, 0], [192, 0, 2, 7], (1024, 65_535))]);
+    (plan.own4, plan.own6) = (Some(own4), Some(own6));
+    let net = |address: [u8; 4]| Net4 { addr: address.into(), len: 24 };
+    let exempt = |address, transport, ports| Exemption { net: net(address), transport, ports };
+    plan.nat44[0].exempt = vec![
+        exempt([203, 0, 113, 0], None, None),
+        exempt([198, 51, 100, 0], Some(Transport::Udp), Some((53, 53))),
+    ];
+    plan.nat64[0].pool6.push(Prefix64::new("2001:db8:ffff::".parse().unwrap(), 96).unwrap());
+    let steering = sharded(&plan, 1, 8).steering;
+    let host = Ipv4Addr::new(100, 64, 0, 1);
+    let mine = steering.shard_of_subscriber(1, host.to_ipv6_mapped()).map(usize::from);
+    let part = |packet: &[u8]| steering.part_of(packet, 0);
+    let udp = |dst: [u8; 4], port| V4::new(host, dst.into()).packet(&Message::udp(1, port, b"x"));
+    let error = |dst: [u8; 4]| {
+        let quoted = V4::new(dst.into(), host).packet(&Message::udp(1, 2, b"x"));
+        V4::new(host, dst.into()).packet(&Message::icmp((3, 3, 0), &quoted))
+    };
+    assert!(mine.is_some() && part(&udp([8; 4], 53)) == mine && part(&error([8; 4])) == mine);
+    assert_eq!((part(&udp(own4.octets(), 53)), part(&error(own4.octets()))), (None, None));
+    assert_eq!((part(&udp([203, 0, 113, 9], 1)), part(&error([203, 0, 113, 9]))), (None, None));
+    assert_eq!(part(&udp([100, 64, 9, 9], 1)), None, "from an inside host to another one");
+    // Only a packet to the port is exempt. The later fragments of a datagram have none.
+    assert_eq!((part(&udp([198, 51, 100, 9], 53)), part(&udp([198, 51, 100, 9], 54))), (None, mine));
+    let piece = V4 { df: false, mf: true, ..V4::new(host, [198, 51, 100, 9].into()) };
+    assert_eq!(part(&piece.packet(&Message::udp(1, 53, b"12345678"))), mine);
+    let six = |dst| part(&udp6("2001:db8:1::5".parse().unwrap(), dst));
+    let embedded = |address| Prefix64::WELL_KNOWN.embed(address);
+    assert!(six(embedded([8; 4].into())).is_some());
+    assert_eq!((six(embedded(own4)), six(own6)), (None, None));
+    // If the own address is also a pool's, its bindings come first.
+    plan.own4 = Some([192, 0, 2, 7].into());
+    let steering = sharded(&plan, 1, 8).steering;
+    assert_eq!(steering.part_of(&udp([192, 0, 2, 7], 53), 0), mine);
+}

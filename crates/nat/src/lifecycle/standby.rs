@@ -10,6 +10,7 @@ use crate::path::state::Core;
 use crate::tables::bib::Tables;
 use crate::tables::event::Sequence;
 use crate::tables::feed::{Flow, SessionId, SessionRecord};
+use crate::tables::pool4::Pool4State;
 use crate::tables::restore_error::RestoreError;
 use crate::tables::session::{Inside, Ownership, RecordId, Replica};
 use crate::tables::session_file::SavedSession;
@@ -284,21 +285,13 @@ fn released(tables: &mut Tables, id: &SessionId) -> PeerOutcome {
 }
 
 fn set_right(tables: &mut Tables, (first, last): (Ipv4Addr, Ipv4Addr), right: PortRight) -> PeerOutcome {
-    let mut outcome = PeerOutcome::Gone;
     let Tables { pools, sharding, .. } = tables;
     let shard = |address| sharding.as_ref().map_or(Some(0), |sharding| sharding.of_address(address));
-    for pool in pools {
-        for n in 0..pool.addresses() {
-            let (ix, address) = (pool.nth(n), pool.address(pool.nth(n)));
-            if (first..=last).contains(&address)
-                && let Some(shard) = shard(address)
-            {
-                pool.set_right(ix, right, shard as u8);
-                outcome = PeerOutcome::Done;
-            }
-        }
+    let set = |pool: &mut Pool4State| pool.set_rights(first, last, right, &shard);
+    match pools.iter_mut().map(set).sum::<usize>() {
+        0 => PeerOutcome::Gone,
+        _ => PeerOutcome::Done,
     }
-    outcome
 }
 
 /// Adds all sessions of some shards to `found` for a walk to the other member, and the ends that it has not

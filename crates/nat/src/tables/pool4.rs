@@ -385,9 +385,9 @@ impl Pool4State {
         wanted: &PortRequest,
         holdings: &mut Holdings,
     ) -> Option<Grant> {
-        let rights = self.rights_mut().take();
+        let rights = pair::rights_mut(&mut self.ports).take();
         let grant = self.claim_for(now, outside, wanted, holdings);
-        *self.rights_mut() = rights;
+        *pair::rights_mut(&mut self.ports) = rights;
         grant
     }
 

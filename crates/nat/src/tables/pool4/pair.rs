@@ -15,16 +15,23 @@ impl Pool4State {
         }
     }
 
-    pub(super) fn rights_mut(&mut self) -> &mut Option<Rights> {
-        match &mut self.ports {
-            Ports::Single(single) => &mut single.rights,
-            Ports::Blocks(blocks) => &mut blocks.rights,
+    /// Sets the right to the ports of the addresses from the first to the last one that have a shard. Returns
+    /// their number.
+    pub(crate) fn set_rights(
+        &mut self,
+        first: Ipv4Addr,
+        last: Ipv4Addr,
+        right: PortRight,
+        shard: impl Fn(Ipv4Addr) -> Option<usize>,
+    ) -> usize {
+        let (rights, mut count) = (rights_mut(&mut self.ports), 0);
+        for (ix, address) in self.map.between(first, last) {
+            if let Some(shard) = shard(address) {
+                rights.get_or_insert_default().set(ix, right, shard as u8);
+                count += 1;
+            }
         }
-    }
-
-    /// Sets the right to the ports of an address, by its number. The address belongs to a shard.
-    pub(crate) fn set_right(&mut self, ix: u32, right: PortRight, shard: u8) {
-        self.rights_mut().get_or_insert_default().set(ix, right, shard);
+        count
     }
 
     /// Returns whether this member may assign a port.
@@ -34,7 +41,7 @@ impl Pool4State {
 
     /// Takes all rights away, or ends all restrictions.
     pub(crate) fn set_restricted(&mut self, is_restricted: bool) {
-        *self.rights_mut() = is_restricted.then(Rights::default);
+        *rights_mut(&mut self.ports) = is_restricted.then(Rights::default);
     }
 
     /// Returns whether rights restrict the assignment of ports.
@@ -98,5 +105,12 @@ impl Pool4State {
                 ended
             }
         }
+    }
+}
+
+pub(super) fn rights_mut(ports: &mut Ports) -> &mut Option<Rights> {
+    match ports {
+        Ports::Single(single) => &mut single.rights,
+        Ports::Blocks(blocks) => &mut blocks.rights,
     }
 }

@@ -381,3 +381,25 @@ proptest! {
         }
     }
 }
+
+proptest! {
+    #[test]
+    fn the_addresses_between_two_are_found_in_a_new_and_in_a_changed_pool(
+        before in prop::collection::btree_set(0u8..40, 1..20),
+        after in prop::collection::btree_set(0u8..40, 1..20),
+        first in 0u8..40, last in 0u8..40,
+    ) {
+        let at = |n: u8| Ipv4Addr::new(192, 0, 2, n);
+        let ranges = |set: &Set<u8>| -> Vec<PoolRange> {
+            set.iter().map(|&n| range(&at(n).to_string(), &at(n).to_string(), (1024, 2000), ALL)).collect()
+        };
+        let new = AddressMap::new(&ranges(&before)).unwrap();
+        let changed = new.after(&ranges(&after), 100).unwrap();
+        for (map, set) in [(&new, &before), (&changed, &after)] {
+            let found: Vec<_> = map.between(at(first), at(last)).collect();
+            let expected = set.iter().filter(|n| (first..=last).contains(*n));
+            let expected: Vec<_> = expected.map(|&n| (map.address_ix(at(n)).unwrap(), at(n))).collect();
+            prop_assert_eq!(found, expected);
+        }
+    }
+}

@@ -196,6 +196,21 @@ impl AddressMap {
         found.map_or(Ipv4Addr::UNSPECIFIED, |s| Ipv4Addr::from(s.first + (ix - s.ix)))
     }
 
+    /// Iterates over the addresses from the first to the last one that are in the pool, with their numbers.
+    pub(crate) fn between(
+        &self,
+        first: Ipv4Addr,
+        last: Ipv4Addr,
+    ) -> impl Iterator<Item = (u32, Ipv4Addr)> {
+        let (first, last) = (u32::from(first), u32::from(last));
+        let from = self.spans.partition_point(|span| span.last < first);
+        let spans = self.spans.get(from..).unwrap_or_default().iter().take_while(move |s| s.first <= last);
+        spans.flat_map(move |span| {
+            let address = move |a: u32| (span.ix + (a - span.first), Ipv4Addr::from(a));
+            (span.first.max(first)..=span.last.min(last)).map(address)
+        })
+    }
+
     /// Returns the number of the `n`th address, in any order.
     pub(crate) fn nth(&self, mut n: u32) -> u32 {
         for span in &self.numbers {

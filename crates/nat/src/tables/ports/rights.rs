@@ -46,6 +46,12 @@ pub(crate) struct Rights {
 impl Rights {
     pub(crate) fn set(&mut self, ix: u32, right: PortRight, shard: u8) {
         let (at, of) = (ix as usize, usize::from(shard));
+        let before = self.by_address.get(at).map(|address| usize::from(address.shard));
+        if let Some(list) = before.filter(|before| *before != of).and_then(|n| self.by_shard.get_mut(n))
+            && let Ok(place) = list.binary_search(&ix)
+        {
+            list.remove(place);
+        }
         if self.by_address.len() <= at {
             self.by_address.resize(at + 1, AddressRight { right: PortRight::NONE, shard });
         }
@@ -149,5 +155,8 @@ mod tests {
         rights.set(4, PortRight::NONE, 2);
         assert!(list(&rights, 2, 4).is_empty());
         assert!(rights.candidates(1, 1, true, true).next().is_none(), "paired in another shard");
+        // A number goes to an address of another shard.
+        rights.set(3, right, 2);
+        assert_eq!((list(&rights, 1, 0), list(&rights, 2, 3)), (vec![0, 5], vec![3]));
     }
 }

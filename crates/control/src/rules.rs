@@ -79,7 +79,7 @@ const RULES: &[(&[DropReason], &str)] = {
             "RFC 6888 REQ-4: a subscriber's external ports are limited; the pool sets the number of blocks",
         ),
         (
-            &[PortsExhausted, BlockNone, PoolEmpty],
+            &[PortsExhausted, BlockNone, PoolEmpty, PortRightNone],
             "RFC 6146 3.5.1.1, RFC 6888 REQ-11: if no transport address is available, the packet is discarded and answered",
         ),
         (&[HoldDownAll], "RFC 6888 REQ-8: a released port is not assigned to another subscriber for a while"),

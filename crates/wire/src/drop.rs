@@ -93,6 +93,7 @@ counted_kinds! {
         SubscriberBlockQuota, "sub_block_quota", "The subscriber's port blocks are full, and its pool allows no more blocks.";
         BlockNone, "block_none", "The addresses that this subscriber may use have no free port block.";
         HoldDownAll, "holddown_all", "No port or block is free: those released recently are held down (RFC 6888 REQ-8).";
+        PortRightNone, "port_right_none", "This member of a pair, or node of a cluster, may not assign ports of the subscriber's addresses at this moment.";
         // ICMP
         IcmpUnknownType, "icmp_unknown_type", "An ICMP type or code that has no translation (RFC 7915 4.2, 5.2).";
         IcmpSingleHop, "icmp_single_hop", "An ICMP message that is limited to one link: MLD, IGMP or neighbour discovery.";

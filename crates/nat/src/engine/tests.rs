@@ -243,7 +243,16 @@ fn ports() -> Raised {
         (SubscriberBlockQuota, after(&block(1), &many)),
         (BlockNone, after(&block(2), &many)),
         (HoldDownAll, held),
+        (PortRightNone, without_right()),
     ]
+}
+
+/// Test bed of a member of a pair that has no right yet.
+fn without_right() -> Bed {
+    let mut bed = Bed::new(&plan_with(POOL6));
+    bed.nat.begin_standby();
+    bed.send_any(&out(1, 53));
+    bed
 }
 
 fn plan_pool(pool: crate::base::plan::Pool4, allocation: Allocation) -> Plan {

@@ -44,8 +44,8 @@ pub(crate) fn for_ipv6(reason: DropReason, packet: &[u8], settings: &Settings) -
         SourceNotAllowed => unreachable6(5),
         NoEam => unreachable6(0),
         // RFC 6146 3.5.1.1: no transport address is available.
-        PortsExhausted | BlockNone | HoldDownAll | PoolEmpty | SessionTableFull | SessionTableReserved
-        | SubscriberTableFull => unreachable6(3),
+        PortsExhausted | BlockNone | HoldDownAll | PoolEmpty | PortRightNone | SessionTableFull
+        | SessionTableReserved | SubscriberTableFull => unreachable6(3),
         _ => None,
     }
 }
@@ -111,6 +111,7 @@ pub(crate) fn for_ipv4(reason: DropReason, packet: &[u8], settings: &Settings) -
         | BlockNone
         | HoldDownAll
         | PoolEmpty
+        | PortRightNone
         | SessionTableFull
         | SessionTableReserved
         | SubscriberTableFull => unreachable4(1),
@@ -158,7 +159,7 @@ mod tests {
             // RFC 6146 3.5: other protocols; no transport address is available.
             UnsupportedProtocol => (1, 4),
             SessionTableFull | SessionTableReserved | SubscriberTableFull | PoolEmpty | PortsExhausted
-            | BlockNone | HoldDownAll => (1, 3),
+            | BlockNone | HoldDownAll | PortRightNone => (1, 3),
             // RFC 4443 3.1: ingress policy; no route.
             SourceNotAllowed => (1, 5),
             NoEam => (1, 0),
@@ -192,6 +193,7 @@ mod tests {
             | PortsExhausted
             | BlockNone
             | HoldDownAll
+            | PortRightNone
             | NoEam => (3, 1),
             _ => return None,
         })

@@ -272,7 +272,7 @@ fn no_port_is_assigned_past_a_fence_and_translation_ends_at_its_time() {
     node.member.bed.now = Instant(now.0 + 999);
     assert_eq!(open(&mut node, &mine, 2), Verdict::Forward);
     node.member.bed.now = Instant(now.0 + 1_000);
-    let refused = Verdict::Reply(Reply::Error(DropReason::PortsExhausted));
+    let refused = Verdict::Reply(Reply::Error(DropReason::PortRightNone));
     assert_eq!(open(&mut node, &mine, 3), refused);
     assert_eq!((open(&mut node, &mine, 1), open(&mut node, &other, 3)), (Verdict::Forward, Verdict::Forward));
     let fenced = Verdict::Drop(DropReason::ShardFenced);

@@ -75,13 +75,10 @@ impl Tables {
         let pool = self.pools.get_mut(pool).ok_or(DropReason::PoolEmpty)?;
         let mut shard = 0;
         if self.standby.is_restricted {
-            if !pool.is_restricted() {
-                return Err(DropReason::PortsExhausted);
-            }
             let part = self.sharding.as_ref().map(|sharding| sharding.of_subscriber(o.subscriber));
             shard = part.unwrap_or(0) as u8;
-            if !self.standby.may_assign(shard, self.now) {
-                return Err(DropReason::PortsExhausted);
+            if !pool.is_restricted() || !self.standby.may_assign(shard, self.now) {
+                return Err(DropReason::PortRightNone);
             }
         }
         let s = self.subscribers.get_mut(subscriber).ok_or(DropReason::SubscriberTableFull)?;

@@ -3,6 +3,7 @@
 
 use alloc::vec::Vec;
 use core::ops::RangeInclusive;
+use gatun_wire::DropReason;
 
 /// Ports of an address that this member may assign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +81,15 @@ impl Rights {
     /// Returns whether there is a right to any port.
     pub(crate) fn has_some(&self) -> bool {
         self.by_address.iter().any(|address| !address.right.is_none())
+    }
+
+    /// Returns the reason why a shard's subscriber gets no port, if all ports with a right are in use.
+    pub(crate) fn refusal(&self, shard: u8, exhausted: DropReason) -> DropReason {
+        let has_some = |&ix: &u32| !self.of(ix).is_none();
+        match self.by_shard.get(usize::from(shard)).is_some_and(|all| all.iter().any(has_some)) {
+            true => exhausted,
+            false => DropReason::PortRightNone,
+        }
     }
 
     /// Returns whether a port may be assigned.

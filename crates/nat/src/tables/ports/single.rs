@@ -302,8 +302,9 @@ impl SinglePorts {
             let port = (0..=DRAWS_MAX).map_while(|_| draw()).find(may_be_given)?;
             self.mark(t, ix, layout, port).then_some((ix, port))
         });
+        let found = found.ok_or_else(|| rights.refusal(wanted.shard, none));
         self.rights = Some(rights);
-        found.ok_or(none)
+        found
     }
 
     /// Returns the address at which [`allocate`](Self::allocate) would find a port, and its number of free

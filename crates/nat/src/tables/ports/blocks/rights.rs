@@ -55,9 +55,10 @@ impl BlockPorts {
             Some((ix, slot))
         });
         drop(tried);
-        self.rights = Some(rights);
         let none = if self.held.len > 0 { DropReason::HoldDownAll } else { DropReason::BlockNone };
-        let (ix, slot) = found.ok_or(none)?;
+        let found = found.ok_or_else(|| rights.refusal(wanted.shard, none));
+        self.rights = Some(rights);
+        let (ix, slot) = found?;
         Ok(self.give(group, ix, slot, wanted.subscriber, holdings))
     }
 

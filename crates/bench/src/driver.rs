@@ -10,7 +10,7 @@ use cpu_time::ThreadTime;
 use gatun_nat::engine::BURST;
 use gatun_nat::feed::{self, FeedPolicy, FeedReader};
 use gatun_nat::plan::Transport;
-use gatun_nat::redirect::Tunnel;
+use gatun_nat::redirect::{Tunnel, TunnelNode};
 use gatun_nat::session_file::{
     InheritedSessions, Renumbering, RestoreError, SavedSessions, SessionFile, SessionFilter,
 };
@@ -486,9 +486,11 @@ impl Cluster {
     pub(super) fn new(setup: &Setup) -> anyhow::Result<Cluster> {
         let plan = Plan { shards: Some(1), ..setup.plan()? };
         let shares = Shares::new(&plan, 1, [7; 4]).map_err(|error| anyhow::anyhow!("{}", error.0))?;
-        let node = |last: u8| Ipv4Addr::new(198, 18, 0, last).into();
-        let nodes = vec![node(1), node(2)];
-        let tunnel = Tunnel::new(node(1), nodes, vxlan::PORT, 1, 1600);
+        let node = |name: &str, last: u8| {
+            let address = Ipv4Addr::new(198, 18, 0, last).into();
+            TunnelNode { name: name.into(), address }
+        };
+        let tunnel = Tunnel::new(0, vec![node("a", 1), node("b", 2)], vxlan::PORT, 1, 1600);
         let tunnel = tunnel.map_err(|error| anyhow::anyhow!("{}", error.0))?;
         Ok(Cluster { steering: shares.steering, tunnel })
     }

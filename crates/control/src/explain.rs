@@ -10,9 +10,11 @@ use crate::worker_requests::WorkerError;
 use gatun_api::types as api;
 use gatun_api::types::{Fate as Outcome, PortFrom};
 use gatun_nat::explain::{self as nat, Explanation, Fate, Opening, PortSource, Rule};
+use gatun_nat::redirect::Place;
 use gatun_nat::{Instant, Nat};
 use gatun_wire::text::{counted, group};
-use gatun_wire::{HEADROOM, Ipv4View, Ipv6View, L4, Packet, Prefix64, TAILROOM};
+use gatun_wire::{DropReason, HEADROOM, Ipv4View, Ipv6View, L4, Packet, Prefix64, TAILROOM};
+use gatun_worker::PacketOwner;
 use gatun_worker::jobs::Job;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -65,16 +67,19 @@ impl Control {
             flow.put_behind(&prefix);
         }
         let packet = flow.packet()?;
-        let worker = self.owner(packet.clone(), realm).await?;
+        let owner = self.owner(packet.clone(), realm).await?;
+        let worker = owner.worker.unwrap_or_default();
         let mut buffer = vec![0; HEADROOM];
         buffer.extend(&packet);
         buffer.resize(buffer.len() + TAILROOM, 0);
         let ask = ExplainJob { buffer, len: packet.len(), realm, told: None };
         let told = self.hand_in(worker, ask)?.done().await?.told;
         let (explanation, after) = told.ok_or(WorkerError::Silent)?;
+        let (explanation, node) = (at(owner.place, explanation), owner.node.as_deref());
         let worker = u32::try_from(worker).unwrap_or(u32::MAX);
         let translator = &self.translator(&names, &explanation).await;
-        Ok(NamedExplanation { names: &names, e: &explanation, translator }.whole(&packet, &after, worker))
+        let named = NamedExplanation { names: &names, e: &explanation, translator, node };
+        Ok(named.whole(&packet, &after, worker))
     }
 
     /// Says what translates the session of a packet outside the engine; empty without one.
@@ -87,15 +92,41 @@ impl Control {
         told.unwrap_or_default()
     }
 
-    /// Number of the worker that owns a packet.
-    async fn owner(&self, packet: Vec<u8>, realm: u8) -> Result<usize, WorkerError> {
+    /// Worker and node that own a packet.
+    async fn owner(&self, packet: Vec<u8>, realm: u8) -> Result<PacketOwner, WorkerError> {
         let first = self.setup.workers.first().ok_or(WorkerError::Silent)?;
         let (sender, answer) = oneshot::channel();
         first.request_owner(packet, realm, move |owner| {
             let _ = sender.send(owner);
         });
         let answered = tokio::time::timeout(crate::worker_requests::SNAPSHOT_MAX, answer).await;
-        answered.ok().and_then(Result::ok).map(Option::unwrap_or_default).ok_or(WorkerError::Silent)
+        answered.ok().and_then(Result::ok).ok_or(WorkerError::Silent)
+    }
+}
+
+/// Returns what an explanation says about a packet that is translated in this place. The state of the engine
+/// counts here only.
+pub(crate) fn at(place: Place, e: Explanation) -> Explanation {
+    let fate = match place {
+        Place::Here => return e,
+        Place::Node(_) => Fate::Untold,
+        Place::Nowhere => Fate::Drop(DropReason::ShardNowhere, None),
+    };
+    let Explanation { direction, instance, rule, pool, shard, .. } = e;
+    Explanation {
+        direction,
+        instance,
+        rule,
+        pool,
+        shard,
+        subscriber: None,
+        session: None,
+        binding: None,
+        opening: None,
+        hairpinned: false,
+        mtu: None,
+        path_mtu: None,
+        fate,
     }
 }
 
@@ -133,6 +164,8 @@ pub(crate) struct NamedExplanation<'e> {
     pub(crate) e: &'e Explanation,
     /// Translator of the session outside the engine; empty without one.
     pub(crate) translator: &'e str,
+    /// Node of the cluster that translates the packet, if it is another one.
+    pub(crate) node: Option<&'e str>,
 }
 
 impl NamedExplanation<'_> {
@@ -148,6 +181,7 @@ impl NamedExplanation<'_> {
         };
         let packet = ends(packet).unwrap_or_else(no_packet);
         let (fate, reason, answer) = match e.fate {
+            _ if self.node.is_some() => (Outcome::Redirected, None, None),
             Fate::Forward { .. } => (Outcome::Forwarded, None, None),
             Fate::Pass => (Outcome::Passed, None, None),
             Fate::Echo => (Outcome::Echo, None, None),
@@ -170,6 +204,8 @@ impl NamedExplanation<'_> {
             kind: instance.map(|(kind, _)| conversion::kind(kind)),
             instance: instance.map(|(_, name)| name.clone()),
             worker,
+            shard: e.shard.map(u32::from),
+            node: self.node.map(|node| api::Name(node.into())),
             pool: e.pool.map(|pool| self.names.pool(pool)),
             subscriber: e.subscriber.map(|usage| self.usage(&usage, packet.protocol)),
             session: e.session.map(|session| self.names.session(&session)),
@@ -217,6 +253,9 @@ impl NamedExplanation<'_> {
     /// Steps of the decision in order.
     fn sentences(&self, told: &api::Explanation) -> Vec<String> {
         let mut why = vec![self.rule(told)];
+        if let Some(shard) = told.shard {
+            why.push(format!("its state is in shard {shard} of the cluster"));
+        }
         if let Some(s) = &told.subscriber {
             why.push(subscriber(s));
         }
@@ -381,7 +420,10 @@ fn fate(told: &api::Explanation) -> Vec<String> {
             "it waits six seconds for the inside host to open the connection itself (RFC 6146 3.5.2.2)"
                 .into(),
         ],
-        Outcome::Redirected => vec!["another node of the cluster translates it".into()],
+        Outcome::Redirected => {
+            let node = told.node.as_ref().map_or_else(String::new, ToString::to_string);
+            vec![format!("node '{node}' of the cluster translates it")]
+        }
         Outcome::Unknown | Outcome::Other => {
             vec!["the outcome depends on a random choice, or packets of this kind are not predicted".into()]
         }

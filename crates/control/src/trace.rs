@@ -1,7 +1,7 @@
 //! Stream of traced packets.
 
 use crate::conversion::Names;
-use crate::explain::{NamedExplanation, ends};
+use crate::explain::{self, NamedExplanation, ends};
 use crate::query::{BadRequest, Query, network};
 use crate::response::Refusal;
 use crate::worker_requests::{SNAPSHOT_MAX, WorkerError};
@@ -9,6 +9,7 @@ use crate::{Control, EarlierTranslator, SessionFilter};
 use bytes::Bytes;
 use gatun_api::{hex, types as api};
 use gatun_nat::plan::Net6;
+use gatun_nat::redirect::Place;
 use gatun_nat::{Reply, Verdict};
 use gatun_worker::trace::{TraceDelivery, TraceFilter, TraceGuard, TraceRequest, TracedPacket};
 use std::future::{Future as _, poll_fn};
@@ -179,8 +180,9 @@ fn packet(names: &Names, worker: u32, time: SystemTime, traced: &TracedPacket) -
     let whole = |bytes: &[u8], len| [bytes, &vec![0; usize::saturating_sub(len, bytes.len())]].concat();
     let before = whole(&traced.before, traced.before_len);
     let after = whole(&traced.after, traced.after_len);
-    let explained =
-        NamedExplanation { names, e: &traced.explanation, translator: "" }.whole(&before, &after, worker);
+    let place = traced.node.as_ref().map_or(Place::Here, |_| Place::Node(0));
+    let (e, node) = (&explain::at(place, traced.explanation), traced.node.as_deref());
+    let explained = NamedExplanation { names, e, translator: "", node }.whole(&before, &after, worker);
     let micros = time.duration_since(UNIX_EPOCH).map_or(0, |passed| passed.as_micros());
     api::TracedPacket {
         time_us: u64::try_from(micros).unwrap_or(u64::MAX),
@@ -190,6 +192,7 @@ fn packet(names: &Names, worker: u32, time: SystemTime, traced: &TracedPacket) -
         help: reason.map(|reason| reason.help().to_owned()),
         answered,
         instance: explained.instance,
+        node: explained.node,
         packet: ends(&before),
         becomes: ends(&after),
         why: explained.why,

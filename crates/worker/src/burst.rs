@@ -160,7 +160,7 @@ impl BurstHandler {
             // A single packet has room once the packets emitted before it are sent.
             let taken = engine.process(now, one, &mut verdicts);
             if let (1, Some(before)) = (taken, before) {
-                tracer.deliver(now, before, one[0].bytes(), verdicts[0]);
+                tracer.deliver(now, before, (one[0].bytes(), verdicts[0]), None);
             }
             self.send(engine, &mut one[..taken], &verdicts[..taken], at, &mut way);
             if taken == 0 {

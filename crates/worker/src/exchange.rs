@@ -13,9 +13,10 @@ mod ring;
 
 use arrayvec::ArrayVec;
 use gatun_io::{BURST_MAX, STRIDE, Waker};
-use gatun_nat::Nat;
+use gatun_nat::counters::Count;
 use gatun_nat::redirect::{Place, Redirection};
 use gatun_nat::workers::Steering;
+use gatun_nat::{Counters, Nat};
 use gatun_wire::Packet;
 use ring::{ReceivedPackets, RingReader, RingWriter};
 use std::io;
@@ -64,6 +65,17 @@ impl ExchangeCounters {
     pub(crate) fn add(&mut self, mut other: ExchangeCounters) {
         self.all().into_iter().zip(other.all()).for_each(|(a, b)| *a += *b);
     }
+}
+
+/// Worker and node of a packet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PacketOwner {
+    /// Worker; `None` if any worker may process the packet.
+    pub worker: Option<usize>,
+    /// Place where the packet is translated.
+    pub place: Place,
+    /// Name of that node, if it is another one.
+    pub node: Option<Arc<str>>,
 }
 
 /// Flag of a worker that sleeps or is about to. On cache lines of its own, away from data that others write
@@ -135,9 +147,22 @@ pub fn exchange(workers: usize, steering: &Arc<Steering>) -> io::Result<Vec<Exch
 }
 
 impl Exchange {
-    /// Worker that has to process a packet received from a realm. `None` if any worker may.
-    pub(crate) fn owner(&self, packet: &[u8], realm: u8) -> Option<usize> {
-        self.steering.owner(packet, realm)
+    /// Worker and node that have to process a packet received from a realm.
+    pub(crate) fn owner(&self, packet: &[u8], realm: u8) -> PacketOwner {
+        let Some(part) = self.steering.part_of(packet, realm) else { return PacketOwner::default() };
+        let redirection = self.redirection().filter(|_| self.steering.is_sharded());
+        PacketOwner {
+            worker: Some(self.steering.worker_of(part)),
+            place: redirection.map_or(Place::Here, |redirection| redirection.place(part as u8)),
+            node: redirection.and_then(|redirection| redirection.node(part as u8)).cloned(),
+        }
+    }
+
+    /// Packets sent to each other node, with its name.
+    pub(crate) fn redirected(&self, counters: &Counters) -> Vec<(Arc<str>, Count)> {
+        let nodes = self.redirection().map_or(&[][..], |redirection| redirection.tunnel.nodes());
+        let counts = nodes.iter().zip(counters.redirected_to);
+        counts.map(|(node, count)| (Arc::clone(&node.name), count)).collect()
     }
 
     pub(crate) fn waker(&self) -> &Waker {

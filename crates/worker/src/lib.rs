@@ -25,7 +25,7 @@ use mailbox::{Applied, Request, RequestQueue, RestoreStatus, SettlingProgress};
 use std::io;
 use std::time::Duration;
 
-pub use exchange::ExchangeCounters;
+pub use exchange::{ExchangeCounters, PacketOwner};
 pub use mailbox::Handle;
 pub use stats::{Snapshot, WorkerStats, add_pools};
 
@@ -242,7 +242,8 @@ impl Worker {
                 done(is_free);
             }
             Request::Owner((packet, realm), done) => {
-                done(self.exchange.as_ref().and_then(|exchange| exchange.owner(&packet, realm)));
+                let owner = self.exchange.as_ref().map(|exchange| exchange.owner(&packet, realm));
+                done(owner.unwrap_or_default());
             }
             Request::AttachFeed(feed, answer) => {
                 let _ = answer.send(self.nat.attach_feed(feed));
@@ -286,6 +287,7 @@ impl Worker {
             unattributed: self.nat.unattributed().clone(),
             pools: self.nat.pool_stats().collect(),
             restore: self.nat.progress(),
+            redirected: self.exchange.as_ref().map_or_else(Vec::new, |e| e.redirected(self.nat.counters())),
             worker: WorkerStats {
                 idle_waits: self.idle_waits,
                 busy_ns: u64::try_from(self.busy.as_nanos()).unwrap_or(u64::MAX),

@@ -1,6 +1,7 @@
 //! Requests to a worker, read between bursts.
 
 use crate::Snapshot;
+use crate::exchange::PacketOwner;
 use crate::jobs::{self, Job, JobQueue, JobSubmitter, JobTicket, SubmitError};
 use crate::offload::{self, CommandQueue, CommandSubmitter, RefusedCommands};
 use crate::trace::{self, TraceGuard, TraceRequest, TraceSink, Tracer};
@@ -27,7 +28,7 @@ pub(crate) enum Request {
     AttachFeed(Option<Box<Feed>>, SyncSender<Option<Box<Feed>>>),
     AttachPeerFeed(Option<Box<Feed>>, SyncSender<Option<Box<Feed>>>),
     Trace(Box<Tracer>, Box<dyn FnOnce(bool) + Send>),
-    Owner((Vec<u8>, u8), Box<dyn FnOnce(Option<usize>) + Send>),
+    Owner((Vec<u8>, u8), Box<dyn FnOnce(PacketOwner) + Send>),
 }
 
 /// Result of applying a change.
@@ -202,14 +203,9 @@ impl Handle {
         self.ask(Request::SnapshotFor(Box::new(done)));
     }
 
-    /// Requests the worker that owns a packet which this one received from a realm; any if `None`. Passed to
+    /// Requests the worker and the node that own a packet which this worker received from a realm. Passed to
     /// `done`, like a job.
-    pub fn request_owner(
-        &self,
-        packet: Vec<u8>,
-        realm: u8,
-        done: impl FnOnce(Option<usize>) + Send + 'static,
-    ) {
+    pub fn request_owner(&self, packet: Vec<u8>, realm: u8, done: impl FnOnce(PacketOwner) + Send + 'static) {
         self.ask(Request::Owner((packet, realm), Box::new(done)));
     }
 

@@ -13,8 +13,8 @@ enum SteeringResult {
     Kept,
     /// Another worker has got it.
     Given,
-    /// It is dropped, answered or redirected.
-    Done(Verdict),
+    /// It is dropped, answered or redirected: to this node.
+    Done(Verdict, Option<u8>),
 }
 
 impl BurstHandler {
@@ -30,6 +30,8 @@ impl BurstHandler {
     ) -> usize {
         let mut kept = 0;
         for i in 0..burst.len() {
+            let tracer = self.tracer.as_mut();
+            let before = tracer.and_then(|tracer| tracer.look(&burst[i], |packet| engine.explain(packet)));
             let (Some(nat), Some(exchange)) = (engine.nat(), &mut way.exchange) else { break };
             match sort(nat, now, &mut burst[i], exchange) {
                 SteeringResult::Kept => {
@@ -40,7 +42,12 @@ impl BurstHandler {
                     kept += 1;
                 }
                 SteeringResult::Given => {}
-                SteeringResult::Done(verdict) => {
+                SteeringResult::Done(verdict, node) => {
+                    if let (Some(tracer), Some(before)) = (&mut self.tracer, before) {
+                        let sent_to = node.filter(|_| verdict == Verdict::Redirect);
+                        let name = sent_to.and_then(|n| exchange.redirection()?.tunnel.name(n).cloned());
+                        tracer.deliver(now, before, (burst[i].bytes(), verdict), name);
+                    }
                     self.send(engine, &mut burst[i..=i], &[verdict], i, way);
                 }
             }
@@ -59,17 +66,19 @@ fn sort(nat: &mut Nat, now: Instant, packet: &mut Packet<'_>, exchange: &mut Exc
     let Some(redirection) = exchange.redirection() else { return SteeringResult::Kept };
     let is_by_tunnel = redirection.is_by_tunnel(packet);
     if is_by_tunnel && let Err(verdict) = nat.receive_redirected(now, packet, &redirection.tunnel) {
-        return SteeringResult::Done(verdict);
+        return SteeringResult::Done(verdict, None);
     }
     let Some(shard) = exchange.shard_of(packet) else { return SteeringResult::Kept };
     let place = match is_by_tunnel {
         true if redirection.held.contains(shard) => Place::Here,
-        true => return SteeringResult::Done(nat.refuse(now, packet, DropReason::RedirectLoop)),
+        true => return SteeringResult::Done(nat.refuse(now, packet, DropReason::RedirectLoop), None),
         false => redirection.place(shard),
     };
     match place {
-        Place::Node(node) => SteeringResult::Done(nat.redirect(now, packet, &redirection.tunnel, node)),
-        Place::Nowhere => SteeringResult::Done(nat.refuse(now, packet, DropReason::ShardNowhere)),
+        Place::Node(node) => {
+            SteeringResult::Done(nat.redirect(now, packet, &redirection.tunnel, node), Some(node))
+        }
+        Place::Nowhere => SteeringResult::Done(nat.refuse(now, packet, DropReason::ShardNowhere), None),
         Place::Here if exchange.hand_over_by_shard(shard, packet) => SteeringResult::Given,
         Place::Here => SteeringResult::Kept,
     }

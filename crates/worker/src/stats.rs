@@ -2,9 +2,11 @@
 
 use crate::exchange::ExchangeCounters;
 use gatun_nat::Counters;
+use gatun_nat::counters::Count;
 use gatun_nat::report::{InstanceCounters, InstanceStats, PoolStats};
 use gatun_nat::session_file::RestoreProgress;
 use std::ops::AddAssign;
+use std::sync::Arc;
 
 /// Counters of a worker in packets. A super-packet counts as one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,6 +53,8 @@ pub struct Snapshot {
     pub pools: Vec<PoolStats>,
     /// Progress of restoring the previous process's sessions.
     pub restore: RestoreProgress,
+    /// Packets sent to each node of a cluster, with its name.
+    pub redirected: Vec<(Arc<str>, Count)>,
     /// Counters of the worker.
     pub worker: WorkerStats,
     /// Counters of the backend.
@@ -80,6 +84,7 @@ impl AddAssign<&Snapshot> for Snapshot {
         add_counters(&mut self.engine, &other.engine);
         add_each(&mut self.instances, &other.instances, InstanceStats::add);
         add_pools(&mut self.pools, &other.pools);
+        add_each(&mut self.redirected, &other.redirected, |a, b| a.1 += b.1);
         self.unattributed.add(&other.unattributed);
         self.restore += other.restore;
         self.backend += &other.backend;
@@ -122,6 +127,7 @@ fn add_counters(a: &mut Counters, b: &Counters) {
     a.drops.iter_mut().flatten().zip(b.drops.iter().flatten()).for_each(|(x, y)| *x += *y);
     a.held += b.held;
     a.redirected += b.redirected;
+    a.redirected_to.iter_mut().zip(b.redirected_to).for_each(|(x, y)| *x += y);
     a.echo_replies += b.echo_replies;
     a.icmp_errors_sent += b.icmp_errors_sent;
     a.icmp_errors_limited += b.icmp_errors_limited;

@@ -55,6 +55,8 @@ pub struct TracedPacket {
     pub verdict: Verdict,
     /// Prediction before translation.
     pub explanation: Explanation,
+    /// Node of a cluster that the packet was sent to.
+    pub node: Option<Arc<str>>,
     /// Number of packets since the last one that could not be delivered.
     pub lost: u64,
 }
@@ -134,12 +136,19 @@ impl Tracer {
         let mut copy = vec![0; HEADROOM + bytes.len() + TAILROOM];
         copy.get_mut(HEADROOM..HEADROOM + bytes.len())?.copy_from_slice(bytes);
         let mut copy = Packet::with_offload(&mut copy, HEADROOM, bytes.len(), packet.offload)?;
+        copy.realm = packet.realm;
         let explanation = explain(&mut copy)?;
         Some(ReceivedPacket { bytes: bytes.to_vec(), explanation })
     }
 
-    /// Delivers a packet if it matches.
-    pub(crate) fn deliver(&mut self, at: Instant, before: ReceivedPacket, after: &[u8], verdict: Verdict) {
+    /// Delivers a packet if it matches. `node` is the node that it was sent to.
+    pub(crate) fn deliver(
+        &mut self,
+        at: Instant,
+        before: ReceivedPacket,
+        (after, verdict): (&[u8], Verdict),
+        node: Option<Arc<str>>,
+    ) {
         let is_sent = matches!(verdict, Verdict::Forward | Verdict::Reply(_));
         let after = if is_sent { after } else { &[] };
         if !self.request.which.has(&before, after) {
@@ -158,6 +167,7 @@ impl Tracer {
             after_len: after.len(),
             verdict,
             explanation: before.explanation,
+            node,
             lost: self.lost,
         };
         match (self.sink)(traced) {

@@ -2,13 +2,14 @@
 
 use gatun_io::{Memory, memory::MemoryPeer};
 use gatun_nat::plan::{Nat64, Plan, Pool4, PoolRange};
-use gatun_nat::redirect::{Place, Redirection, Tunnel};
+use gatun_nat::redirect::{Place, Redirection, Tunnel, TunnelNode};
 use gatun_nat::standby::{Fence, PeerAction, PeerCommand, PortRight};
 use gatun_nat::workers::{Shares, Steering};
-use gatun_nat::{Nat, ShardSet};
+use gatun_nat::{Nat, ShardSet, Verdict};
 use gatun_testkit::packet::{Message, V4, V6};
 use gatun_wire::{DropReason, Prefix64, vxlan};
 use gatun_worker::exchange::exchange;
+use gatun_worker::trace::{TraceDelivery, TraceFilter, TraceRequest};
 use gatun_worker::{Clock, Handle, Snapshot, Worker};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -18,6 +19,7 @@ use std::time::{Duration, Instant};
 
 const SECOND: Duration = Duration::from_secs(1);
 const NODES: usize = 3;
+const NAMES: [&str; NODES] = ["a", "b", "c"];
 const WORKERS: usize = 2;
 const SHARDS: u16 = 8;
 const HOSTS: u16 = 120;
@@ -44,8 +46,9 @@ fn tunnel_of(node: usize) -> IpAddr {
 fn places(me: usize, owner: impl Fn(u8) -> usize) -> Redirection {
     let place = |shard| if owner(shard) == me { Place::Here } else { Place::Node(owner(shard) as u8) };
     let held = (0..SHARDS as u8).filter(|shard| owner(*shard) == me).collect();
-    let nodes = (0..NODES).map(tunnel_of).collect();
-    let tunnel = Tunnel::new(tunnel_of(me), nodes, vxlan::PORT, 7, 1500).unwrap();
+    let name = |node: usize| NAMES[node].into();
+    let nodes = (0..NODES).map(|node| TunnelNode { name: name(node), address: tunnel_of(node) }).collect();
+    let tunnel = Tunnel::new(me, nodes, vxlan::PORT, 7, 1500).unwrap();
     Redirection { places: std::array::from_fn(|shard| place(shard as u8)), held, tunnel }
 }
 
@@ -222,7 +225,15 @@ fn one_node_translates_a_flow_wherever_its_packets_arrive() {
     for snapshot in &snapshots {
         assert!(snapshot.conserved() && snapshot.engine.redirected.packets > 0, "{snapshot:?}");
         assert_eq!(snapshot.engine.dropped.packets, 0);
+        let to_nodes: u64 = snapshot.redirected.iter().map(|(_, count)| count.packets).sum();
+        assert_eq!(to_nodes, snapshot.engine.redirected.packets);
     }
+    // Nobody sends to itself.
+    let mut of_node = Snapshot::default();
+    snapshots[..WORKERS].iter().for_each(|snapshot| of_node += snapshot);
+    let [a, b, c] = &of_node.redirected[..] else { panic!("{:?}", of_node.redirected) };
+    assert_eq!([&*a.0, &*b.0, &*c.0], NAMES);
+    assert!(a.1.packets == 0 && b.1.packets > 0 && c.1.packets > 0, "{:?}", of_node.redirected);
     // Each packet is translated once, and two of three arrive at another node.
     let sent = u64::from(4 * HOSTS) + 3;
     assert_eq!(sum(|one| one.engine.forwarded.packets), sent - 1);
@@ -342,4 +353,54 @@ fn a_fence_holds_for_a_worker_that_nobody_has_told_places() {
         handle.stop();
         assert!(thread.join().unwrap().0.conserved());
     }
+}
+
+#[test]
+fn a_redirected_packet_is_traced_and_its_owner_is_named() {
+    let mut cluster = Cluster::start();
+    let owner_of = |host| owner(cluster.steering.shard_of_subscriber(0, inside(host)).unwrap());
+    let host_of = |node| (0..HOSTS).find(|host| owner_of(*host) == node).unwrap();
+    let (mine, theirs) = (host_of(0), host_of(2));
+    let handle = cluster.nodes[0].handles[0].clone();
+    let ask = |packet: Vec<u8>| {
+        let (sender, answer) = std::sync::mpsc::channel();
+        handle.request_owner(packet, 0, move |owner| sender.send(owner).unwrap());
+        let owner = answer.recv_timeout(10 * SECOND).unwrap();
+        (owner.worker.is_some(), owner.place, owner.node.map(|name| name.to_string()))
+    };
+    let of = |host| six(inside(host), REMOTE, (5000, 7000));
+    let (to_mine, to_theirs) = (of(mine), of(theirs));
+    assert_eq!(ask(to_mine.clone()), (true, Place::Here, None));
+    assert_eq!(ask(to_theirs.clone()), (true, Place::Node(2), Some("c".to_owned())));
+    let none = six(inside(1), Ipv4Addr::new(0, 0, 0, 1), (1, 2));
+    let other = V6::new(inside(1), inside(2)).packet(&Message::udp(1, 2, b"x"));
+    assert!(ask(none).0 && ask(other) == (false, Place::Here, None));
+    let (sink, traced) = std::sync::mpsc::channel();
+    let request = TraceRequest {
+        which: TraceFilter::default(),
+        one_in: 1,
+        count: 2,
+        until: Instant::now() + 20 * SECOND,
+        bytes_max: 100,
+    };
+    let (sender, begun) = std::sync::mpsc::channel();
+    let deliver = move |packet| {
+        sink.send(packet).unwrap();
+        TraceDelivery::Accepted
+    };
+    let _guard = handle.trace(request, Box::new(deliver), move |is_free| sender.send(is_free).unwrap());
+    assert!(begun.recv_timeout(10 * SECOND).unwrap());
+    // The first device of the node, and a flow of its first worker's shards.
+    for packet in [to_theirs.clone(), to_mine] {
+        cluster.nodes[0].peers[0].push(packet);
+    }
+    let first = traced.recv_timeout(10 * SECOND).unwrap();
+    let shard = cluster.steering.shard_of_subscriber(0, inside(theirs));
+    assert_eq!(
+        (first.verdict, first.node.as_deref(), first.before),
+        (Verdict::Redirect, Some("c"), to_theirs)
+    );
+    assert_eq!(first.explanation.shard, shard);
+    cluster.sent(2);
+    cluster.stop();
 }

@@ -95,6 +95,10 @@ structs! {
         pub kind: Option<Kind>,
         /// Number of the packet's worker.
         pub worker: u32,
+        /// Shard of the cluster whose state the packet needs.
+        pub shard: Option<u32>,
+        /// Node of the cluster that translates the packet, if it is another one.
+        pub node: Option<Name>,
         /// Pool of public addresses.
         pub pool: Option<Name>,
         /// Subscriber of the inside host.
@@ -133,6 +137,8 @@ structs! {
         pub answered: bool,
         /// Instance of the packet.
         pub instance: Option<Name>,
+        /// Node of the cluster that the packet was sent to.
+        pub node: Option<Name>,
         /// Source and destination; none if it is not a whole TCP, UDP or ping packet.
         pub packet: Option<PacketEndpoints>,
         /// Source and destination of the packet that was sent.

@@ -3,8 +3,8 @@
 use super::Metric;
 use super::kinds::{counter, engine, gauge, histogram};
 use super::read::{
-    DIRECTIONS, announced, by_export, by_instance, by_pool, by_pool_blocks, by_pool_protocol, by_pool_way,
-    by_protocol, by_way, by_worker, distribution, fates, of_log, top,
+    DIRECTIONS, announced, by_export, by_instance, by_node, by_pool, by_pool_blocks, by_pool_protocol,
+    by_pool_way, by_protocol, by_way, by_worker, distribution, fates, of_log, top,
 };
 use crate::conversion;
 use crate::engine_counters;
@@ -80,6 +80,18 @@ pub(super) const METRICS: &[Metric] = &[
             v.workers().for_each(|(n, w)| fates(w).iter().for_each(|(fate, c)| s.add(&[&n, fate], c.bytes)));
         },
         "Bytes by worker and fate.",
+    ),
+    counter(
+        "worker_redirected_packets",
+        &["worker", "node"],
+        |v, s| by_node(v, s, |count| count.packets),
+        "Packets sent to each other node of a cluster, which translates them.",
+    ),
+    counter(
+        "worker_redirected_bytes",
+        &["worker", "node"],
+        |v, s| by_node(v, s, |count| count.bytes),
+        "Bytes sent to each other node of a cluster, without the headers of the tunnel.",
     ),
     gauge(
         "worker_held_packets",

@@ -37,6 +37,13 @@ pub(super) fn by_worker(v: &View<'_>, s: &mut Samples<'_>, of: impl Fn(&Snapshot
     v.workers().for_each(|(worker, snapshot)| s.add(&[&worker], of(snapshot)));
 }
 
+/// Packets or bytes sent to each other node of a cluster.
+pub(super) fn by_node(v: &View<'_>, s: &mut Samples<'_>, of: fn(Count) -> u64) {
+    v.workers().for_each(|(worker, snapshot)| {
+        snapshot.redirected.iter().for_each(|(node, count)| s.add(&[&worker, node], of(*count)));
+    });
+}
+
 pub(super) fn by_instance(v: &View<'_>, mut each: impl FnMut([&str; 2], &InstanceStats)) {
     v.total.instances.iter().for_each(|stats| each([stats.kind.name(), &stats.name], stats));
 }

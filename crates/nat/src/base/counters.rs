@@ -1,5 +1,6 @@
 //! Counters of the engine. At all times `rx == forwarded + passed + replied + dropped + held + redirected`.
 
+use crate::base::redirect::NODES_MAX;
 use core::ops::AddAssign;
 use gatun_wire::DropReason;
 
@@ -149,6 +150,8 @@ pub struct Counters {
     /// Packets sent to the node of the cluster that translates them. A packet that left as several fragments
     /// counts once.
     pub redirected: Count,
+    /// Same as `redirected`, by the index of the node.
+    pub redirected_to: [Count; NODES_MAX],
     /// Refused packets by direction and reason. Their sum is `dropped` plus the errors in `replied`.
     pub drops: [[Count; DropReason::COUNT]; Direction::COUNT],
     /// Translated packets by direction; their sum is `forwarded`.
@@ -189,6 +192,7 @@ impl Default for Counters {
             dropped: Count::default(),
             held: 0,
             redirected: Count::default(),
+            redirected_to: [Count::default(); NODES_MAX],
             drops: [[Count::default(); DropReason::COUNT]; Direction::COUNT],
             translated: [Count::default(); Direction::COUNT],
             hairpinned: Count::default(),
@@ -255,6 +259,15 @@ impl Counters {
         self.rx.packets += packets as u64;
         self.forwarded = Count::default();
         self.translated.iter().for_each(|&count| self.forwarded += count);
+    }
+
+    /// Counts a packet that is sent to another node.
+    #[inline]
+    pub(crate) fn add_redirected(&mut self, node: u8, bytes: usize) {
+        self.redirected.add(bytes);
+        if let Some(count) = self.redirected_to.get_mut(usize::from(node)) {
+            count.add(bytes);
+        }
     }
 
     /// Packets refused with an ICMP error or silently, as the reasons in `drops` count them.

@@ -13,6 +13,7 @@
 use crate::base::build_error::BuildError;
 use crate::base::shards::{SHARDS_MAX, ShardSet};
 use alloc::format;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 use gatun_wire::vxlan::{self, Outer};
@@ -33,6 +34,15 @@ pub enum Place {
     Nowhere,
 }
 
+/// Node of a cluster at the end of a tunnel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TunnelNode {
+    /// Name.
+    pub name: Arc<str>,
+    /// Tunnel address.
+    pub address: IpAddr,
+}
+
 /// Tunnel between the nodes of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tunnel {
@@ -40,7 +50,7 @@ pub struct Tunnel {
     port: u16,
     vni: u32,
     mtu: u32,
-    nodes: Vec<IpAddr>,
+    nodes: Vec<TunnelNode>,
 }
 
 impl Tunnel {
@@ -49,33 +59,32 @@ impl Tunnel {
     /// Largest network identifier of realm 0: those of all other realms follow it.
     pub const VNI_MAX: u32 = vxlan::VNI_MAX - u8::MAX as u32;
 
-    /// Creates a tunnel between `nodes`, whose addresses are of one family; `own` is that of this node. All
-    /// nodes have the UDP port. Packets of realm `n` have the `n`-th network identifier after `vni`. `mtu` is
-    /// the size of the largest packet that the network between the nodes carries, with all headers.
+    /// Creates a tunnel between `nodes`, whose addresses are of one family; `own` is the index of this node.
+    /// All nodes have the UDP port. Packets of realm `n` have the `n`-th network identifier after `vni`.
+    /// `mtu` is the size of the largest packet that the network between the nodes carries, with all headers.
     ///
     /// # Errors
-    /// The own address is not among those of the nodes, there are too many nodes, two have one address, or
-    /// their families differ; the network identifier or the MTU is out of bounds.
+    /// There is no such node, there are too many nodes, two have one address, or their families differ; the
+    /// network identifier or the MTU is out of bounds.
     pub fn new(
-        own: IpAddr,
-        nodes: Vec<IpAddr>,
+        own: usize,
+        nodes: Vec<TunnelNode>,
         port: u16,
         vni: u32,
         mtu: u32,
     ) -> Result<Tunnel, BuildError> {
         let refused = |why| Err(BuildError(why));
-        let mut others = nodes.iter().enumerate();
-        if nodes.len() > NODES_MAX {
-            return refused(format!("{} nodes: a cluster has at most {NODES_MAX}", nodes.len()));
-        }
-        if !nodes.contains(&own) {
-            return refused(format!("no node has the tunnel address {own}"));
-        }
-        if let Some(other) = nodes.iter().find(|node| node.is_ipv4() != own.is_ipv4()) {
+        let count = nodes.len();
+        let Some(own) = nodes.get(own).map(|node| node.address).filter(|_| count <= NODES_MAX) else {
+            return refused(format!("node {own} of {count}: a cluster has at most {NODES_MAX} nodes"));
+        };
+        let addresses = || nodes.iter().map(|node| node.address);
+        if let Some(other) = addresses().find(|other| other.is_ipv4() != own.is_ipv4()) {
             return refused(format!("the tunnel addresses {own} and {other} are of two families"));
         }
-        if let Some((_, twice)) = others.find(|(n, node)| nodes.iter().take(*n).any(|other| other == *node)) {
-            return refused(format!("two nodes have the tunnel address {twice}"));
+        let is_twice = |(n, address): &(usize, IpAddr)| addresses().take(*n).any(|other| other == *address);
+        if let Some((_, address)) = addresses().enumerate().find(is_twice) {
+            return refused(format!("two nodes have the tunnel address {address}"));
         }
         if vni > Self::VNI_MAX {
             return refused(format!("network identifier {vni}: expected 0 to {}", Self::VNI_MAX));
@@ -91,9 +100,14 @@ impl Tunnel {
         self.own
     }
 
-    /// Tunnel addresses of all nodes.
-    pub fn nodes(&self) -> &[IpAddr] {
+    /// Nodes, this one included.
+    pub fn nodes(&self) -> &[TunnelNode] {
         &self.nodes
+    }
+
+    /// Name of a node, by its index.
+    pub fn name(&self, node: u8) -> Option<&Arc<str>> {
+        self.nodes.get(usize::from(node)).map(|node| &node.name)
     }
 
     /// Length in bytes of all outer headers.
@@ -108,7 +122,7 @@ impl Tunnel {
 
     /// Outer header of packets of a realm to a node; `None` if there is no such node.
     pub(crate) fn outer(&self, node: u8, realm: u8) -> Option<Outer> {
-        let to = *self.nodes.get(usize::from(node))?;
+        let to = self.nodes.get(usize::from(node))?.address;
         Some(Outer { ends: (self.own, to), port: self.port, vni: self.vni + u32::from(realm) })
     }
 
@@ -119,8 +133,8 @@ impl Tunnel {
     /// Returns the reason why the packet is none of another node. The sender is checked before anything else,
     /// because everybody can send to this port.
     pub(crate) fn take_out(&self, packet: &mut Packet<'_>, realm_max: u8) -> Result<u8, DropReason> {
-        let sender = vxlan::sender(packet.bytes());
-        if !sender.is_some_and(|sender| sender != self.own && self.nodes.contains(&sender)) {
+        let is_node = |sender| sender != self.own && self.nodes.iter().any(|node| node.address == sender);
+        if !vxlan::sender(packet.bytes()).is_some_and(is_node) {
             return Err(DropReason::TunnelSource);
         }
         let realm = vxlan::decapsulate(packet)?.checked_sub(self.vni).and_then(|n| u8::try_from(n).ok());
@@ -144,6 +158,14 @@ impl Redirection {
     #[inline]
     pub fn place(&self, shard: u8) -> Place {
         self.places.get(usize::from(shard)).copied().unwrap_or(Place::Nowhere)
+    }
+
+    /// Name of the node that translates a shard, if it is another one.
+    pub fn node(&self, shard: u8) -> Option<&Arc<str>> {
+        match self.place(shard) {
+            Place::Node(node) => self.tunnel.name(node),
+            Place::Here | Place::Nowhere => None,
+        }
     }
 
     /// Shards whose packets are not translated here, unless the tunnel brings them.

@@ -7,6 +7,7 @@ use crate::Nat;
 use crate::Plan;
 use crate::Verdict;
 use crate::base::plan::{Allocation, Blocks, Eam, Filtering, HoldDown, Net4, Net6, Siit};
+use crate::base::redirect::{Tunnel, TunnelNode};
 use common::*;
 use gatun_wire::rfc7915::ZeroChecksum;
 use gatun_wire::{DropReason, HEADROOM, Offload, Packet, Segmentation};
@@ -328,11 +329,11 @@ fn in_tunnel(vni: u8) -> Vec<u8> {
 }
 
 /// Test bed whose tunnel to a node has got a datagram from 192.0.2.78.
-fn from_tunnel(node: &str, content: &[u8]) -> Bed {
+fn from_tunnel(other: &str, content: &[u8]) -> Bed {
     let mut bed = Bed::new(&siit());
     let (own, sender) = ("192.0.2.77", "192.0.2.78");
-    let nodes = [own, node].map(|node| node.parse().unwrap()).to_vec();
-    let tunnel = crate::redirect::Tunnel::new(nodes[0], nodes, 4789, 9, 1500).unwrap();
+    let node = |address: &str| TunnelNode { name: "a".into(), address: address.parse().unwrap() };
+    let tunnel = Tunnel::new(0, vec![node(own), node(other)], 4789, 9, 1500).unwrap();
     let mut bytes = udp4(sender, 50_000, own, 4789, content);
     let len = bytes.len();
     let mut packet = Packet::new(&mut bytes, 0, len).unwrap();

@@ -39,7 +39,7 @@ pub(crate) fn redirect(
             // The network between the nodes is that of realm 0.
             packet.realm = 0;
             core.state.counters.fragments_made += pieces;
-            core.state.counters.redirected.add(bytes);
+            core.state.counters.add_redirected(node, bytes);
             Verdict::Redirect
         }
         Err(refusal) => refuse_any(core, now, packet, bytes, refusal),

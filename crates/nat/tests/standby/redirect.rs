@@ -3,7 +3,7 @@
 use super::shards::{Node, set, sharded};
 use super::*;
 use gatun_nat::Instant;
-use gatun_nat::redirect::{Place, Redirection, Tunnel};
+use gatun_nat::redirect::{Place, Redirection, Tunnel, TunnelNode};
 use gatun_nat::standby::Fence;
 use gatun_wire::{Checksum, HEADROOM, Offload, Packet, Segmentation, vxlan};
 use std::net::IpAddr;
@@ -12,11 +12,13 @@ const OWN: &str = "198.18.0.1";
 const PEER: &str = "198.18.0.2";
 
 fn tunnel() -> Tunnel {
-    tunnel_of([OWN, PEER].map(|node| node.parse().unwrap()), 100, 1500).unwrap()
+    tunnel_of(&[OWN, PEER], 100, 1500).unwrap()
 }
 
-fn tunnel_of(nodes: [IpAddr; 2], vni: u32, mtu: u32) -> Result<Tunnel, gatun_nat::BuildError> {
-    Tunnel::new(nodes[0], nodes.to_vec(), vxlan::PORT, vni, mtu)
+fn tunnel_of(nodes: &[&str], vni: u32, mtu: u32) -> Result<Tunnel, String> {
+    let node = |address: &&str| TunnelNode { name: "a".into(), address: address.parse().unwrap() };
+    let nodes = nodes.iter().map(node).collect();
+    Tunnel::new(0, nodes, vxlan::PORT, vni, mtu).map_err(|error| error.0)
 }
 
 /// Result of a packet that the caller has found to be another node's, or another node to have sent.
@@ -216,18 +218,18 @@ fn places_name_the_shards_that_are_elsewhere() {
 #[test]
 fn a_tunnel_has_room_for_every_ipv6_packet_and_an_identifier_for_every_realm() {
     assert_eq!((tunnel().overhead(), tunnel().inner_mtu()), (50, 1450));
-    let six = ["2001:db8::1", "2001:db8::2"].map(|node| node.parse::<IpAddr>().unwrap());
-    let of = |vni, mtu| tunnel_of(six, vni, mtu).map_err(|error| error.0);
+    let six = ["2001:db8::1", "2001:db8::2"];
+    let of = |vni, mtu| tunnel_of(&six, vni, mtu);
     assert_eq!(of(Tunnel::VNI_MAX, Tunnel::MTU_MIN).unwrap().inner_mtu(), 1280);
     assert_eq!(of(0, 1349).unwrap_err(), "MTU 1349 of the tunnel: expected 1350 to 65535");
     assert!(of(0, 65_536).is_err());
     assert_eq!(of(0xff_ff01, 1500).unwrap_err(), "network identifier 16776961: expected 0 to 16776960");
-    let refused = |nodes: &[IpAddr]| Tunnel::new(six[0], nodes.to_vec(), 4789, 0, 1500).unwrap_err().0;
-    assert_eq!(refused(&six[1..]), "no node has the tunnel address 2001:db8::1");
+    let refused = |nodes: &[&str]| tunnel_of(nodes, 0, 1500).unwrap_err();
+    assert_eq!(refused(&[]), "node 0 of 0: a cluster has at most 64 nodes");
     assert_eq!(refused(&[six[0], six[0]]), "two nodes have the tunnel address 2001:db8::1");
-    let mixed = refused(&[six[0], PEER.parse().unwrap()]);
+    let mixed = refused(&[six[0], PEER]);
     assert_eq!(mixed, "the tunnel addresses 2001:db8::1 and 198.18.0.2 are of two families");
-    assert_eq!(refused(&[six[0]; 65]), "65 nodes: a cluster has at most 64");
+    assert_eq!(refused(&[six[0]; 65]), "node 0 of 65: a cluster has at most 64 nodes");
 }
 
 /// An inside host of a shard.
@@ -366,7 +368,9 @@ fn errors(node: &mut Node, family: u8, hosts: &[(String, u8)]) -> Vec<(Vec<u8>, 
     for (host, shard) in hosts {
         let out = of(node, &udp(host, 4000, &behind(SERVER), 53));
         let (public, port) = (ends(&out).src.to_string(), ends(&out).sport);
-        found.push((error4("203.0.113.1", &public, (11, 0, 0), &out), *shard));
+        for sender in ["203.0.113.1", "10.255.0.1"] {
+            found.push((error4(sender, &public, (11, 0, 0), &out), *shard));
+        }
         let back = of(node, &udp4(SERVER, 53, &public, port, b"back"));
         for sender in [&host[..], router] {
             found.push((inside_error(sender, &behind(SERVER), &back), *shard));
@@ -399,7 +403,7 @@ fn an_error_belongs_to_the_shard_of_the_packet_that_it_quotes() {
         let shard = |host: &str| node.steering.shard_of_subscriber(instance, inside(host)).unwrap();
         let hosts: Vec<(String, u8)> = (1..30).map(host).map(|host| (host.clone(), shard(&host))).collect();
         let found = errors(&mut node, family, &hosts);
-        assert!(found.len() > 140 && (0..4).all(|shard| hosts.iter().any(|host| host.1 == shard)));
+        assert!(found.len() > 170 && (0..4).all(|shard| hosts.iter().any(|host| host.1 == shard)));
         for (error, shard) in found {
             let of = node.steering.part_of(&error, 0);
             assert_eq!(of, Some(shard.into()), "{:?} of family {family}", ends_of(&error));
@@ -412,4 +416,49 @@ fn an_error_belongs_to_the_shard_of_the_packet_that_it_quotes() {
 fn ends_of(packet: &[u8]) -> (IpAddr, IpAddr) {
     let ends = ends(packet);
     (ends.src, ends.dst)
+}
+
+#[test]
+fn an_explanation_knows_shards_rights_and_fences() {
+    use gatun_nat::explain::{Fate, Opening};
+    let blocks = Blocks { size: 64, per_subscriber: 2, ..Blocks::default() };
+    for allocation in [Allocation::default(), Allocation::Blocks(blocks)] {
+        let mut node = Node::of(&sharded(allocation, (1024, 65_535)));
+        node.right((40_000, 50_000));
+        let explain = |node: &mut Node, bytes: &[u8]| {
+            let mut buffer = [&[0; HEADROOM][..], bytes].concat();
+            node.member.bed.nat.explain(&mut Packet::new(&mut buffer, HEADROOM, bytes.len()).unwrap())
+        };
+        for host in (0..40).map(|n| format!("10.0.0.{n}")) {
+            let packet = udp4(&host, 4000, SERVER, 53, b"x");
+            let shard = node.steering.shard_of_subscriber(0, v4(&host).to_ipv6_mapped());
+            let e = explain(&mut node, &packet);
+            let Some(Opening::Port(port)) = e.opening else { panic!("{e:?}") };
+            let out = node.member.bed.through(&packet);
+            assert_eq!((e.shard, out.src), (shard, port.address.into()));
+            // Free ports, or free blocks, of the right.
+            assert!((1..=10_001).contains(&port.free), "{port:?}");
+        }
+        let other = host(&node, 1);
+        // A host without ports.
+        let is_of = |host: &String, steering: &gatun_nat::workers::Steering| {
+            steering.shard_of_subscriber(0, v4(host).to_ipv6_mapped()) == Some(0)
+        };
+        let mut hosts = (0..200).map(|n| format!("10.0.200.{n}"));
+        let new = hosts.find(|host| is_of(host, &node.steering)).unwrap();
+        let packet = udp4(&new, 4001, SERVER, 53, b"x");
+        let has_none = |fate| matches!(fate, Fate::Drop(DropReason::PortRightNone, Some(_)));
+        node.right((1, 0));
+        assert!(has_none(explain(&mut node, &packet).fate));
+        node.right((1024, 65_535));
+        let now = node.member.bed.now;
+        node.order(PeerAction::Until(set(&[0]), Fence { assign: Some(now), translate: None }));
+        assert!(has_none(explain(&mut node, &packet).fate));
+        let refused = Verdict::Reply(Reply::Error(DropReason::PortRightNone));
+        assert_eq!(node.member.bed.send(&packet).verdict, refused);
+        node.order(PeerAction::Until(set(&[0]), Fence { assign: Some(now), translate: Some(now) }));
+        assert_eq!(explain(&mut node, &packet).fate, Fate::Drop(DropReason::ShardFenced, None));
+        let packet = udp4(&other, 4001, SERVER, 53, b"x");
+        assert!(matches!(explain(&mut node, &packet).fate, Fate::Forward { .. }));
+    }
 }

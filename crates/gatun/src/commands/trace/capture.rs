@@ -79,6 +79,7 @@ mod tests {
             help: None,
             answered: false,
             instance: None,
+            node: None,
             packet: None,
             becomes: None,
             why: vec!["it belongs to a session".into()],

@@ -126,6 +126,8 @@ pub struct Explanation {
     pub rule: Rule,
     /// Number of the pool whose addresses count.
     pub pool: Option<usize>,
+    /// Shard of the cluster whose state it needs.
+    pub shard: Option<u8>,
     /// The inside host's subscriber.
     pub subscriber: Option<SubscriberUsage>,
     /// The existing session.
@@ -173,6 +175,7 @@ pub(crate) fn explain(core: &Core, packet: &mut Packet<'_>) -> Explanation {
         instance: None,
         rule: Rule::Nobody,
         pool: None,
+        shard: core.state.tables.sharding.as_ref().and_then(|_| core.shard_of(packet)),
         subscriber: None,
         session: None,
         binding: None,
@@ -183,7 +186,9 @@ pub(crate) fn explain(core: &Core, packet: &mut Packet<'_>) -> Explanation {
         fate: Fate::Untold,
     };
     let realm = packet.realm;
+    let is_fenced = |shard| core.state.tables.standby.is_fenced(shard, core.state.tables.now);
     let outlook = match packet.bytes().first().map(|b| b >> 4) {
+        _ if e.shard.is_some_and(is_fenced) => Err(End::Fate(Fate::Drop(DropReason::ShardFenced, None))),
         Some(6) => six(core, packet, &mut e),
         Some(4) => four(core, packet, &mut e),
         Some(_) => Err(DropReason::BadVersion.into()),

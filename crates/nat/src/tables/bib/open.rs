@@ -4,7 +4,7 @@ use super::{Hashes, NO_SUBSCRIBER, SessionRequest, Tables};
 use crate::base::build_error::StaticBindingError;
 use crate::base::plan::{StaticBinding, Transport};
 use crate::tables::event::EventKind;
-use crate::tables::pool4::PortRequest;
+use crate::tables::pool4::{Pool4State, PortRequest};
 use crate::tables::ports::reserved::Reservations;
 use crate::tables::session::{Endpoint4, Inside, Kind, RecordId, Session, key};
 use crate::tables::subscriber::SubscriberKey;
@@ -71,16 +71,10 @@ impl Tables {
 
     /// Allocates an outside address and port for a new binding.
     fn allocate(&mut self, o: &SessionRequest, subscriber: u32) -> Result<(u32, Endpoint4), DropReason> {
-        let pool = self.pool_of(o.inside.instance);
-        let pool = self.pools.get_mut(pool).ok_or(DropReason::PoolEmpty)?;
-        let mut shard = 0;
-        if self.standby.is_restricted {
-            let part = self.sharding.as_ref().map(|sharding| sharding.of_subscriber(o.subscriber));
-            shard = part.unwrap_or(0) as u8;
-            if !pool.is_restricted() || !self.standby.may_assign(shard, self.now) {
-                return Err(DropReason::PortRightNone);
-            }
-        }
+        let number = self.pool_of(o.inside.instance);
+        let pool = self.pools.get(number).ok_or(DropReason::PoolEmpty)?;
+        let shard = self.shard_to_assign(pool, o.subscriber)?;
+        let pool = self.pools.get_mut(number).ok_or(DropReason::PoolEmpty)?;
         let s = self.subscribers.get_mut(subscriber).ok_or(DropReason::SubscriberTableFull)?;
         pool.check_pairing(&mut s.holdings);
         let request = PortRequest {
@@ -110,6 +104,25 @@ impl Tables {
             self.notify_block(EventKind::BlockAssigned, o.inside.instance, o.subscriber, &block);
         }
         Ok((grant.address_ix, outside))
+    }
+
+    /// Returns the shard of a subscriber that may get a port of a pool: 0 without a cluster.
+    ///
+    /// # Errors
+    /// `port_right_none`
+    #[inline]
+    pub(super) fn shard_to_assign(
+        &self,
+        pool: &Pool4State,
+        subscriber: SubscriberKey,
+    ) -> Result<u8, DropReason> {
+        if !self.standby.is_restricted {
+            return Ok(0);
+        }
+        let part = self.sharding.as_ref().map(|sharding| sharding.of_subscriber(subscriber));
+        let shard = part.unwrap_or(0) as u8;
+        let may_assign = pool.is_restricted() && self.standby.may_assign(shard, self.now);
+        if may_assign { Ok(shard) } else { Err(DropReason::PortRightNone) }
     }
 
     /// Checks if a subscriber may have another session, and counts it for the rate limit (RFC 6888 REQ-4,

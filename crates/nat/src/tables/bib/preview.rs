@@ -81,6 +81,7 @@ impl Tables {
         subscriber: &Subscriber,
     ) -> Result<PortPreview, DropReason> {
         let pool = self.pools.get(self.pool_of(o.inside.instance)).ok_or(DropReason::PoolEmpty)?;
+        let shard = self.shard_to_assign(pool, o.subscriber)?;
         let mut holdings: Holdings = subscriber.holdings;
         pool.check_pairing(&mut holdings);
         let request = PortRequest {
@@ -92,7 +93,7 @@ impl Tables {
             },
             subscriber: number.unwrap_or(u32::MAX),
             prefix: o.subscriber.prefix,
-            shard: 0,
+            shard,
             draws: [0; 2],
         };
         let asked_for = o.wanted.and_then(|outside| pool.preview_claim(outside, &request, &holdings));

@@ -197,11 +197,7 @@ impl AddressMap {
     }
 
     /// Iterates over the addresses from the first to the last one that are in the pool, with their numbers.
-    pub(crate) fn between(
-        &self,
-        first: Ipv4Addr,
-        last: Ipv4Addr,
-    ) -> impl Iterator<Item = (u32, Ipv4Addr)> {
+    pub(crate) fn between(&self, first: Ipv4Addr, last: Ipv4Addr) -> impl Iterator<Item = (u32, Ipv4Addr)> {
         let (first, last) = (u32::from(first), u32::from(last));
         let from = self.spans.partition_point(|span| span.last < first);
         let spans = self.spans.get(from..).unwrap_or_default().iter().take_while(move |s| s.first <= last);

@@ -67,12 +67,7 @@ impl PortSet {
         wanted: Wanted,
         rng: &mut Rng,
     ) -> Option<u16> {
-        let free = |word: usize| {
-            let from = if word == first / 64 { u64::MAX << (first % 64) } else { u64::MAX };
-            let to = if word == last / 64 { u64::MAX >> (63 - last % 64) } else { u64::MAX };
-            let (exist, used) = (layout.words.get(word)?, self.words.get(word)?);
-            Some(exist & !used & from & to & wanted.mask())
-        };
+        let free = |word: usize| Some(self.free_in_word(layout, (first, last), word)? & wanted.mask());
         let words = |group: usize| {
             let begin = group * WORDS_IN_GROUP;
             begin.max(first / 64)..=(begin + WORDS_IN_GROUP - 1).min(last / 64)
@@ -91,6 +86,22 @@ impl PortSet {
         let group = groups.find(|group| below(&mut rank, free_in(*group)))?;
         let word = words(group).find(|word| below(&mut rank, free(*word).map_or(0, u64::count_ones)))?;
         nth_port(word, free(word)?, rank)
+    }
+
+    /// Returns the free ports of a word and an interval.
+    fn free_in_word(&self, layout: &Layout, (first, last): (usize, usize), word: usize) -> Option<u64> {
+        let from = if word == first / 64 { u64::MAX << (first % 64) } else { u64::MAX };
+        let to = if word == last / 64 { u64::MAX >> (63 - last % 64) } else { u64::MAX };
+        let (exist, used) = (layout.words.get(word)?, self.words.get(word)?);
+        Some(exist & !used & from & to)
+    }
+
+    /// Number of free ports of an interval.
+    pub(crate) fn free_within(&self, layout: &Layout, ports: RangeInclusive<u16>) -> u32 {
+        let ends = (usize::from(*ports.start()), usize::from(*ports.end()));
+        let words = ends.0 / 64..=ends.1 / 64;
+        let free = words.filter_map(|word| self.free_in_word(layout, ends, word));
+        if ports.is_empty() { 0 } else { free.map(u64::count_ones).sum() }
     }
 
     /// Returns the free port with that rank among those wanted.

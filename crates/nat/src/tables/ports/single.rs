@@ -281,11 +281,9 @@ impl SinglePorts {
         paired: Option<u32>,
     ) -> Result<(u32, u16), DropReason> {
         let (t, map) = (wanted.transport, reserved.map());
-        let wish = paired.unwrap_or_else(|| self.first_address(map, t, wanted.spread));
-        let is_bound = paired.is_some() && self.pairing == Pairing::Hard;
         let none = if self.held() > 0 { DropReason::HoldDownAll } else { DropReason::PortsExhausted };
         let rights = self.rights.take().ok_or(none)?;
-        let found = rights.candidates(wanted.shard, wish, paired.is_some(), is_bound).find_map(|ix| {
+        let found = self.candidates(&rights, map, wanted, paired).find_map(|ix| {
             if self.drained.has(ix as usize) {
                 return None;
             }
@@ -307,6 +305,19 @@ impl SinglePorts {
         found
     }
 
+    /// Iterates over the addresses that may have a port for a subscriber, by the rights of this member.
+    fn candidates<'r>(
+        &self,
+        rights: &'r Rights,
+        map: &AddressMap,
+        wanted: &PortRequest,
+        paired: Option<u32>,
+    ) -> impl Iterator<Item = u32> + use<'r> {
+        let wish = paired.unwrap_or_else(|| self.first_address(map, wanted.transport, wanted.spread));
+        let is_bound = paired.is_some() && self.pairing == Pairing::Hard;
+        rights.candidates(wanted.shard, wish, paired.is_some(), is_bound)
+    }
+
     /// Returns the address at which [`allocate`](Self::allocate) would find a port, and its number of free
     /// ports.
     pub(crate) fn preview(
@@ -319,6 +330,20 @@ impl SinglePorts {
         if t.of(&self.usage).total == 0 {
             return Err(DropReason::PoolEmpty);
         }
+        let none = if self.held() > 0 { DropReason::HoldDownAll } else { DropReason::PortsExhausted };
+        if let Some(rights) = &self.rights {
+            let free = |ix: u32| {
+                let (layout, set) = (map.layout(t, ix)?, t.of(&self.sets).get(ix as usize)?);
+                let free = if self.drained.has(ix as usize) {
+                    0
+                } else {
+                    set.free_within(layout, rights.of(ix).ports())
+                };
+                (free > 0).then_some((ix, free))
+            };
+            let mut tried = self.candidates(rights, map, wanted, paired);
+            return tried.find_map(free).ok_or_else(|| rights.refusal(wanted.shard, none));
+        }
         let free = |ix| {
             let usage = self.address_usage(map, t, ix);
             u32::try_from(usage.total.saturating_sub(usage.used)).unwrap_or(u32::MAX)
@@ -327,7 +352,6 @@ impl SinglePorts {
         if free(wish) > 0 && !self.drained.has(wish as usize) {
             return Ok((wish, free(wish)));
         }
-        let none = if self.held() > 0 { DropReason::HoldDownAll } else { DropReason::PortsExhausted };
         if paired.is_some() && self.pairing == Pairing::Hard {
             return Err(none);
         }

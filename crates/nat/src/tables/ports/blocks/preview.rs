@@ -38,8 +38,21 @@ impl BlockPorts {
             }
             block = self.header(block).next;
         }
+        if let Some(rights) = &self.rights {
+            self.may_have_block(group, holdings)?;
+            let (ix, free) = self.preview_within(rights, wanted, group, holdings)?;
+            return Ok((ix, PortSource::NewBlock, None, free));
+        }
         let ix = self.address_for_block(wanted, group, holdings)?;
         Ok((ix, PortSource::NewBlock, None, self.free_at(group, ix)))
+    }
+
+    /// Checks if a subscriber may have another block.
+    pub(super) fn may_have_block(&self, group: usize, holdings: &Holdings) -> Result<(), DropReason> {
+        match holdings.block_count(group) >= self.plan.per_subscriber {
+            true => Err(DropReason::SubscriberBlockQuota),
+            false => Ok(()),
+        }
     }
 
     /// Returns the address of a new block.
@@ -49,9 +62,7 @@ impl BlockPorts {
         group: usize,
         holdings: &Holdings,
     ) -> Result<u32, DropReason> {
-        if holdings.block_count(group) >= self.plan.per_subscriber {
-            return Err(DropReason::SubscriberBlockQuota);
-        }
+        self.may_have_block(group, holdings)?;
         let none = if self.held.len > 0 { DropReason::HoldDownAll } else { DropReason::BlockNone };
         let own = self.own_block(wanted.prefix).map(|block| self.address_of(block));
         let paired = holdings.paired().or(own);

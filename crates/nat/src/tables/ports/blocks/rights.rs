@@ -41,25 +41,32 @@ impl BlockPorts {
         group: usize,
         holdings: &mut Holdings,
     ) -> Result<BlockId, DropReason> {
-        if holdings.block_count(group) >= self.plan.per_subscriber {
-            return Err(DropReason::SubscriberBlockQuota);
-        }
+        self.may_have_block(group, holdings)?;
         let Some(rights) = self.rights.take() else { return Err(DropReason::BlockNone) };
-        let own = self.own_block(wanted.prefix).map(|block| self.address_of(block));
-        let paired = holdings.paired().or(own);
-        let wish = paired.unwrap_or_else(|| self.first_address(group, wanted.spread));
-        let is_bound = paired.is_some() && self.pairing == Pairing::Hard;
-        let mut tried = rights.candidates(wanted.shard, wish, paired.is_some(), is_bound);
-        let found = tried.find_map(|ix| {
+        let found = self.candidates(&rights, wanted, group, holdings).find_map(|ix| {
             let slot = self.random_slot_within(reserved, rng, group, ix, &rights)?;
             Some((ix, slot))
         });
-        drop(tried);
         let none = if self.held.len > 0 { DropReason::HoldDownAll } else { DropReason::BlockNone };
         let found = found.ok_or_else(|| rights.refusal(wanted.shard, none));
         self.rights = Some(rights);
         let (ix, slot) = found?;
         Ok(self.give(group, ix, slot, wanted.subscriber, holdings))
+    }
+
+    /// Iterates over the addresses that may have a block for a subscriber.
+    fn candidates<'r>(
+        &self,
+        rights: &'r Rights,
+        wanted: &PortRequest,
+        group: usize,
+        holdings: &Holdings,
+    ) -> impl Iterator<Item = u32> + use<'r> {
+        let own = self.own_block(wanted.prefix).map(|block| self.address_of(block));
+        let paired = holdings.paired().or(own);
+        let wish = paired.unwrap_or_else(|| self.first_address(group, wanted.spread));
+        let is_bound = paired.is_some() && self.pairing == Pairing::Hard;
+        rights.candidates(wanted.shard, wish, paired.is_some(), is_bound)
     }
 
     /// Returns a free block that this member may assign, each with the same probability.
@@ -71,21 +78,37 @@ impl BlockPorts {
         ix: u32,
         rights: &Rights,
     ) -> Option<u16> {
-        if self.is_drained(ix) {
-            return None;
-        }
         let transports = core::array::from_fn(|t| self.group_number(t) == group);
+        let is_free = |slot: &u16| !reserved.any(ix, self.ports_of_slot(*slot), transports);
+        let n = self.free_slots_within(group, ix, rights).filter(is_free).count();
+        let rank = if n == 0 { return None } else { rng.below(n as u32) };
+        self.free_slots_within(group, ix, rights).filter(is_free).nth(rank as usize)
+    }
+
+    /// Iterates over the free blocks of an address that this member may assign.
+    fn free_slots_within(&self, group: usize, ix: u32, rights: &Rights) -> impl Iterator<Item = u16> {
         let slots = u16::try_from(self.slots.min(u32::from(u16::MAX))).unwrap_or(u16::MAX);
-        let is_free = |slot: &u16| {
+        let slots = if self.is_drained(ix) { 0 } else { slots };
+        (0..slots).filter(move |slot| {
             let ports = self.ports_of_slot(*slot);
             self.is_free(group, ix, *ports.start())
                 && rights.allows(ix, &ports)
                 && (!self.changing || self.rules.is_ordinary(group, ix, *slot))
-                && !reserved.any(ix, ports, transports)
-        };
-        let n = (0..slots).filter(is_free).count();
-        let rank = if n == 0 { return None } else { rng.below(n as u32) };
-        (0..slots).filter(is_free).nth(rank as usize)
+        })
+    }
+
+    /// Returns the address of a new block within the rights of this member, and the number of its free ones.
+    pub(super) fn preview_within(
+        &self,
+        rights: &Rights,
+        wanted: &PortRequest,
+        group: usize,
+        holdings: &Holdings,
+    ) -> Result<(u32, u32), DropReason> {
+        let free = |ix| (ix, self.free_slots_within(group, ix, rights).count() as u32);
+        let mut tried = self.candidates(rights, wanted, group, holdings).map(free);
+        let none = if self.held.len > 0 { DropReason::HoldDownAll } else { DropReason::BlockNone };
+        tried.find(|(_, free)| *free > 0).ok_or_else(|| rights.refusal(wanted.shard, none))
     }
 
     /// Returns the subscriber that has the block of a port without using a port of it.

@@ -1,7 +1,7 @@
 //! Medians over the runs, their tables, and ratios between translators.
 
 use super::measure::{Cell, Measured, Part};
-use super::translator::{MASQUERADE, PLAIN, TAYGA};
+use super::translator::{MASQUERADE, PLAIN, PLAIN6, TAYGA};
 use crate::report::{Table, Throughput, median};
 
 /// All measurements of a scenario.
@@ -145,9 +145,9 @@ impl Results {
                 let tun = row.replace("fast path", "TUN");
                 let is_tun = row.contains("fast path") && **other == tun;
                 let is_masquerade = row.starts_with("NAT44: Gatun") && *other == MASQUERADE;
-                let is_tayga = row.starts_with("NAT64: Gatun") && *other == TAYGA;
+                let is_of_nat64 = row.starts_with("NAT64") && [PLAIN6, TAYGA].contains(&other.as_str());
                 let is_beside = row.contains("Gatun") && is_beside(other) && !is_beside(row);
-                row != *other && (*other == PLAIN || is_tun || is_masquerade || is_tayga || is_beside)
+                row != *other && (*other == PLAIN || is_tun || is_masquerade || is_of_nat64 || is_beside)
             };
             pairs.extend(self.rows.iter().filter(is_reference).map(|other| (row.as_str(), other.as_str())));
         }
@@ -179,7 +179,7 @@ impl Results {
 
 /// Returns true for a row of `--beside`: its name is none of this scenario's.
 fn is_beside(row: &str) -> bool {
-    !row.contains("Gatun, ") && ![PLAIN, MASQUERADE, TAYGA].contains(&row)
+    !row.contains("Gatun, ") && ![PLAIN, PLAIN6, MASQUERADE, TAYGA].contains(&row)
 }
 
 fn header(cells: &[Cell]) -> Vec<String> {
@@ -201,10 +201,17 @@ mod tests {
     }
 
     fn results() -> Results {
-        let rows = [PLAIN, "NAT64: Gatun, TUN", "NAT64: Gatun, fast path", "NAT44: Gatun, fast path", "bare"];
+        let rows = [
+            PLAIN,
+            "NAT64: Gatun, TUN",
+            "NAT64: Gatun, fast path",
+            "NAT44: Gatun, fast path",
+            "bare",
+            PLAIN6,
+        ];
         let mut results = Results::new(rows.map(String::from).into(), vec![TCP]);
         for (run, speed) in [(1, 10.0), (2, 2.0), (3, 6.0)] {
-            for (row, share) in rows.iter().zip([1.0, 0.25, 0.5, 0.75, 2.0]) {
+            for (row, share) in rows.iter().zip([1.0, 0.25, 0.5, 0.75, 2.0, 0.8]) {
                 results.add(row, TCP, run, rate(speed * share));
             }
         }
@@ -214,7 +221,7 @@ mod tests {
     #[test]
     fn cells_are_medians_and_keep_their_runs() {
         let all = results().throughput();
-        assert_eq!(all.len(), 5);
+        assert_eq!(all.len(), 6);
         assert_eq!((all[0].gbit_s, all[0].runs_gbit_s.as_slice()), (6.0, [10.0, 2.0, 6.0].as_slice()));
         assert_eq!(median(vec![4.0, 1.0]), Some(2.5));
         assert_eq!(median(vec![]), None);
@@ -232,7 +239,9 @@ mod tests {
         assert_eq!(of("NAT64: Gatun, fast path / NAT64: Gatun, TUN"), "2.00");
         assert_eq!(of("NAT44: Gatun, fast path / bare"), "0.38");
         assert_eq!(of("bare / kernel, untranslated"), "2.00");
-        assert_eq!(ratios.rows.len(), 8, "{ratios:?}");
+        assert_eq!(of("NAT64: Gatun, fast path / kernel, untranslated, IPv6"), "0.62");
+        assert!(ratios.rows.iter().all(|row| !row[0].starts_with("NAT44") || !row[0].ends_with("IPv6")));
+        assert_eq!(ratios.rows.len(), 11, "{ratios:?}");
         assert!(ratios.header.ends_with(&["median".to_owned()]));
         // Nothing was measured by UDP.
         assert!(tables.iter().all(|table| !table.title.contains("UDP")));

@@ -11,10 +11,14 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Rows that others are compared with.
+/// Rows that others are compared with. The kernel's IPv6 costs more than its IPv4, and a packet of NAT64 is both.
 pub(in crate::scenario) const PLAIN: &str = "kernel, untranslated";
+pub(in crate::scenario) const PLAIN6: &str = "kernel, untranslated, IPv6";
 pub(in crate::scenario) const MASQUERADE: &str = "NAT44: kernel, masquerade";
 pub(in crate::scenario) const TAYGA: &str = "NAT64: tayga";
+
+/// Address of the server that is not translated.
+const SERVER6: &str = "2001:db8:2::2";
 
 /// Gatun's TUN device.
 const TUN_PORT: &str = r#"[[port]]
@@ -107,6 +111,9 @@ impl<'a> Lab<'a> {
         let net = Topology::new()?;
         net.client.address("eth0", "100.64.0.2/24")?;
         net.translator.address("inside", "100.64.0.1/24")?;
+        net.server.address("eth0", &format!("{SERVER6}/64"))?;
+        net.translator.address("outside", "2001:db8:2::1/64")?;
+        net.server.ip("-6 route add default via 2001:db8:2::1")?;
         let style = ProgressStyle::with_template("{msg:60} {wide_bar} {pos}/{len}")?;
         let bar = ProgressBar::new(measurements as u64).with_style(style);
         Ok(Lab { net, programs, seconds, warm_up, trials, bar })
@@ -155,7 +162,7 @@ impl Row {
         beside: &[(String, PathBuf)],
     ) -> (Vec<Row>, Vec<String>) {
         let mut missing = Vec::new();
-        let mut rows = vec![Row::new(PLAIN, Kind::Plain, SERVER4)];
+        let mut rows = vec![Row::new(PLAIN, Kind::Plain, SERVER4), Row::new(PLAIN6, Kind::Plain, SERVER6)];
         match has_program("nft") {
             true => rows.push(Row::new(MASQUERADE, Kind::Masquerade, SERVER4)),
             false => missing.push("kernel masquerading: nft is not installed (Debian: nftables)".into()),

@@ -163,6 +163,9 @@ fn subscribers(common: &Setup, steering: &Steering) -> anyhow::Result<Vec<Arc<[u
 #[derive(Default)]
 struct SharedState {
     state: Mutex<Option<(PairStatus, LinkState)>>,
+    /// Times at which the number of received sessions had grown, and the number, while somebody wants them.
+    received: Mutex<Vec<(std::time::Instant, u64)>>,
+    is_traced: AtomicBool,
     /// True once the member may begin.
     begins: AtomicBool,
     ends: AtomicBool,
@@ -249,6 +252,14 @@ impl PairedHost {
         state().context("no turn of the member")
     }
 
+    /// Returns the times at which sessions were received during some time, with their number so far.
+    pub(super) fn trace(&self, during: impl FnOnce()) -> Vec<(std::time::Instant, u64)> {
+        self.published.is_traced.store(true, Ordering::Release);
+        during();
+        self.published.is_traced.store(false, Ordering::Release);
+        std::mem::take(&mut *self.published.received.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     pub(super) fn stop(self) -> anyhow::Result<()> {
         self.published.ends.store(true, Ordering::Release);
         self.waker.wake();
@@ -290,6 +301,13 @@ fn run(
     while !published.ends.load(Ordering::Acquire) {
         let now_ms = clock.now().0;
         let wait_ms = driver.turn(now_ms, &mut engines, &mut |_| Ok(()));
+        if published.is_traced.load(Ordering::Acquire) {
+            let number = driver.member.status(now_ms).counters.sessions_received;
+            let mut received = published.received.lock().unwrap_or_else(PoisonError::into_inner);
+            if received.last().is_none_or(|(_, last)| *last < number) {
+                received.push((std::time::Instant::now(), number));
+            }
+        }
         if now_ms >= next_ms {
             next_ms = now_ms + PUBLISH_MS;
             let state = (driver.member.status(now_ms), driver.link.state().clone());

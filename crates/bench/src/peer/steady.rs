@@ -4,7 +4,7 @@ use super::Args;
 use super::boxes::{PairedHost, Workers, until};
 use super::source::Traffic;
 use crate::measure::round;
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use gatun_peer::ownership::Member;
 use gatun_worker::Clock;
 use serde::Serialize;
@@ -37,6 +37,9 @@ pub(super) struct Report {
     /// Cost of the pair at each side: the member, and the difference of the workers.
     owner_percent: f64,
     backup_percent: f64,
+    /// Time from a session's first packet until the backup has the session, ms.
+    lag_p50_ms: f64,
+    lag_p99_ms: f64,
 }
 
 struct Counts {
@@ -47,6 +50,11 @@ struct Counts {
     bytes: [u64; 2],
     opened: u64,
 }
+
+/// Seconds of sessions whose lag is measured, after the processor times.
+const LAG_S: f64 = 2.0;
+/// Time between two looks at the number of opened sessions.
+const LAG_EVERY: Duration = Duration::from_micros(500);
 
 struct Hosts {
     owner: PairedHost,
@@ -66,8 +74,24 @@ impl Hosts {
             told: status.counters.sessions_told,
             ends: status.counters.ends_told,
             bytes: [link.bytes_sent, link.bytes_received],
-            opened: owner.workers.sum(|orders| orders.sessions.load(Ordering::Acquire)),
+            opened: self.opened(),
         })
+    }
+
+    fn opened(&self) -> u64 {
+        self.owner.workers.sum(|orders| orders.sessions.load(Ordering::Acquire))
+    }
+
+    /// Median and 99th percentile of the lag of sessions, ms.
+    fn lag(&self) -> anyhow::Result<[f64; 2]> {
+        let (end, mut opened) = (Instant::now() + Duration::from_secs_f64(LAG_S), Vec::new());
+        let received = self.backup.trace(|| {
+            while Instant::now() < end {
+                opened.push((Instant::now(), self.opened()));
+                std::thread::sleep(LAG_EVERY);
+            }
+        });
+        lag(&opened, &received).context("no session was told while the lag was measured")
     }
 
     /// Begins sessions at both owners.
@@ -97,6 +121,7 @@ pub(super) fn measure(args: &Args) -> anyhow::Result<Report> {
     std::thread::sleep(Duration::from_secs_f64(args.seconds));
     let after = boxes.counts()?;
     let (sessions, _) = boxes.backup.workers.count()?;
+    let [lag_p50_ms, lag_p99_ms] = boxes.lag()?.map(round);
     boxes.begin(0)?;
     check(&boxes)?;
     let seconds = (after.at - before.at).as_secs_f64();
@@ -118,12 +143,38 @@ pub(super) fn measure(args: &Args) -> anyhow::Result<Report> {
         backup_member_percent: backup_member,
         owner_percent: round(owner_worker - alone + owner_member),
         backup_percent: round(backup_worker + backup_member),
+        lag_p50_ms,
+        lag_p99_ms,
     };
     let Hosts { owner, backup, alone } = boxes;
     owner.stop()?;
     backup.stop()?;
     alone.stop()?;
     Ok(report)
+}
+
+/// Median and 99th percentile of the lag, ms. Both lists have times, and the number of sessions opened or received
+/// until then.
+fn lag(opened: &[(Instant, u64)], received: &[(Instant, u64)]) -> Option<[f64; 2]> {
+    // Lag of the last session of each group, with the number of its sessions.
+    let mut lags = Vec::new();
+    for (before, (at, number)) in received.iter().zip(received.iter().skip(1)) {
+        // The first look that has the session: it was opened in the half of a ms before.
+        let seen = opened.partition_point(|(_, opened)| opened < number);
+        if let Some((then, _)) = opened.get(seen).filter(|_| seen > 0) {
+            lags.push((at.saturating_duration_since(*then).as_secs_f64() * 1e3, number - before.1));
+        }
+    }
+    lags.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let total: u64 = lags.iter().map(|(_, sessions)| sessions).sum();
+    let quantile = |share: f64| {
+        let (mut seen, wanted) = (0, (total as f64 * share).ceil() as u64);
+        lags.iter().find_map(|(lag, sessions)| {
+            seen += sessions;
+            (seen >= wanted.max(1)).then_some(*lag)
+        })
+    };
+    Some([quantile(0.5)?, quantile(0.99)?])
 }
 
 /// Waits until all sessions have ended at both boxes, and checks that nothing was lost.
@@ -134,7 +185,7 @@ fn check(boxes: &Hosts) -> anyhow::Result<()> {
     })?;
     let of_owner = boxes.owner.state()?.0.counters;
     let of_backup = boxes.backup.state()?.0.counters;
-    let opened = boxes.owner.workers.sum(|orders| orders.sessions.load(Ordering::Acquire));
+    let opened = boxes.opened();
     ensure!(of_owner.lost == 0, "the ring lost records: {of_owner:?}");
     ensure!(
         of_owner.sessions_told == opened && of_backup.sessions_received == opened,
@@ -161,5 +212,23 @@ impl Report {
             self.owner_member_percent, self.backup_member_percent
         );
         println!("    the pair             {:>9.2} % {:>9.2} %", self.owner_percent, self.backup_percent);
+        println!("  lag of the backup      {:>10.1} ms, p99 {:.1} ms", self.lag_p50_ms, self.lag_p99_ms);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lag_is_the_time_from_opened_to_received() {
+        let begin = Instant::now();
+        let at = |ms: u64| begin + Duration::from_millis(ms);
+        let opened: Vec<_> = (0..=100).map(|ms| (at(ms), 10 * ms)).collect();
+        // 98 groups of ten after 3 ms, and two that wait.
+        let mut received: Vec<_> = (0..=98).map(|ms| (at(ms + 3), 10 * ms)).collect();
+        received.push((at(130), 1_000));
+        assert_eq!(lag(&opened, &received), Some([3.0, 30.0]));
+        assert_eq!(lag(&opened, &received[..1]), None);
     }
 }

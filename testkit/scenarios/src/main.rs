@@ -14,6 +14,7 @@ mod killer;
 #[cfg(feature = "dpdk")]
 mod memif;
 mod middle;
+mod port_users;
 mod ports;
 mod processors;
 mod report;
@@ -37,7 +38,7 @@ use std::process::ExitCode;
 #[derive(Debug, Parser)]
 #[command(name = "lab/run", arg_required_else_help = true, after_help = scenario::list())]
 struct Args {
-    /// Scenario: iperf, carrier, ladder, rfc8219, fastpath, backends, thesis or demo
+    /// Scenario: iperf, carrier, ladder, rfc8219, fastpath, backends, thesis, pair or demo
     scenario: String,
     /// Length of the main stage; each scenario has its own default
     #[arg(long, value_name = "N")]

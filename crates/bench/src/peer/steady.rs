@@ -153,8 +153,8 @@ pub(super) fn measure(args: &Args) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// Median and 99th percentile of the lag, ms. Both lists have times, and the number of sessions opened or received
-/// until then.
+/// Median and 99th percentile of the lag, ms. Both lists have times, and the number of sessions opened or
+/// received until then.
 fn lag(opened: &[(Instant, u64)], received: &[(Instant, u64)]) -> Option<[f64; 2]> {
     // Lag of the last session of each group, with the number of its sessions.
     let mut lags = Vec::new();

@@ -5,7 +5,8 @@ mod stateful;
 mod stateless;
 
 use super::RunOptions;
-use crate::report::Report;
+use crate::port_users::{self, PortUsers};
+use crate::report::{Report, group};
 use gatun_testkit::PairNetwork;
 use lab::{Fault, Lab, Setup, table};
 
@@ -15,7 +16,9 @@ echoes all. The first box fails in several ways, and comes back.";
 
 pub(crate) fn run(options: &RunOptions) -> anyhow::Result<Report> {
     let mut report = Report::new("pair", ABOUT);
-    if let Some(why) = gatun_testkit::missing(&[("bird", "bird2"), ("python3", "python3")]) {
+    if let Some(why) =
+        gatun_testkit::missing(&[("bird", "bird2"), ("nft", "nftables"), ("python3", "python3")])
+    {
         report.not_run.push(why);
         return Ok(report);
     }
@@ -39,8 +42,19 @@ pub(crate) fn run(options: &RunOptions) -> anyhow::Result<Report> {
     };
     let net = faults(options, &mut report, ("SIIT", setup), (PairNetwork::new()?, stateless))?;
     faults(options, &mut report, ("NAT64 with [peer]", with_sessions), (net, stateful))?;
-    // A port with two users ends the run.
-    report.check_once(true, "no public port had two users");
+    // A port with two users in the tables of running boxes has ended the run.
+    let users = port_users::check(&options.programs.gatun, &[stateful::log(0), stateful::log(1)]);
+    let why = users.as_ref().err().map(|error| format!("{error:#}"));
+    report
+        .check(why.is_none(), "no public port had two users, at any time, by the logs of both boxes".into());
+    report.notes.extend(why);
+    if let Ok(PortUsers { ports, users }) = users {
+        report.notes.push(format!(
+            "The logs have {} users of {} public ports.",
+            group(users as u64),
+            group(ports as u64)
+        ));
+    }
     report.notes.push(
         "BFD: 3 x 50 ms. `stall` is one second, so a stopped daemon is noticed after one second; cut links are noticed by BIRD at once.".into(),
     );

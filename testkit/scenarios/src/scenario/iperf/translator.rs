@@ -11,7 +11,8 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Rows that others are compared with. The kernel's IPv6 costs more than its IPv4, and a packet of NAT64 is both.
+/// Rows that others are compared with. The kernel's IPv6 costs more than its IPv4, and a packet of NAT64 is
+/// both.
 pub(in crate::scenario) const PLAIN: &str = "kernel, untranslated";
 pub(in crate::scenario) const PLAIN6: &str = "kernel, untranslated, IPv6";
 pub(in crate::scenario) const MASQUERADE: &str = "NAT44: kernel, masquerade";

@@ -14,7 +14,7 @@ use std::process::Command;
 const CERTIFICATES: &str = "/run/pair-certificates";
 
 /// A brief run plays the first four.
-pub(super) const FAULTS: [Fault; 8] = [
+pub(super) const FAULTS: [Fault; 9] = [
     Fault {
         gap_max_ms: Some(100.0),
         ..Fault::new("kill -9, then a new process", |lab| lab.kill(), |lab| lab.start(0))
@@ -36,6 +36,15 @@ pub(super) const FAULTS: [Fault; 8] = [
         is_lossless: true,
         running: &[0, 1],
         ..Fault::new("release, then release of the other box", |_| release(0), |_| release(1))
+    },
+    Fault {
+        used: 0,
+        running: &[0, 1],
+        ..Fault::new(
+            "packets from the other box lost, then not",
+            |lab| one_way(lab, DEAF),
+            |lab| one_way(lab, "delete table inet cut"),
+        )
     },
     Fault::new("SIGSTOP, then SIGCONT", |lab| lab.signal(Signal::STOP), |lab| lab.signal(Signal::CONT)),
     Fault::new("links to the routers cut, then restored", |lab| lab.cut(false), |lab| lab.cut(true)),
@@ -60,16 +69,26 @@ pub(super) fn config(number: usize) -> String {
         "[[port]]\ndevice = \"nat64\"\n[[pool]]\nname = \"res\"\nprefixes = [\"192.0.2.0/30\"]\n\
          [limits]\nsessions_per_subscriber = 40000\nports_per_subscriber = 40000\n[[nat64]]\nname = \"lab\"\npool6 = \"2001:db8:64::/96\"\n\
          [state]\ndirectory = \"{}\"\n[api]\nlisten = \"unix:/run/pair-{number}/api.sock\"\n\
-         [announce]\nstall = \"1s\"\nreturn_after = \"1s\"\n\
+         [log]\ndirectory = \"{}\"\n[announce]\nstall = \"1s\"\nreturn_after = \"1s\"\n\
          [peer]\nmember = \"{member}\"\nlisten = \"10.0.9.{}:7464\"\nconnect = \"10.0.9.{other}:7464\"\n\
          directory = \"{CERTIFICATES}/{member}\"\n",
         state(number),
+        log(number),
         number + 1
     )
 }
 
+/// Rule by which a box receives nothing from the other one.
+const DEAF: &str =
+    "add table inet cut { chain in { type filter hook input priority 0; iifname peer drop; }; }";
+
 fn state(number: usize) -> String {
     format!("/run/pair-{number}/state")
+}
+
+/// Directory of a box's log, which outlives the loss of its state.
+pub(super) fn log(number: usize) -> String {
+    format!("/run/pair-{number}/log")
 }
 
 fn client(number: usize) -> Client {
@@ -88,6 +107,12 @@ pub(super) fn settle() -> anyhow::Result<()> {
 /// Sets the link between the boxes down or up.
 fn cut(lab: &mut Lab<'_>, state: &str) -> anyhow::Result<()> {
     lab.net.boxes[1].ip(&format!("link set peer {state}"))?;
+    Ok(())
+}
+
+/// Changes what the first box receives from the other one, which receives everything.
+fn one_way(lab: &mut Lab<'_>, rules: &str) -> anyhow::Result<()> {
+    gatun_testkit::run(lab.net.boxes[0].command("nft").arg(rules))?;
     Ok(())
 }
 

@@ -1,0 +1,178 @@
+//! Users of public ports over time, by the logs of all boxes: `gatun log show`.
+//!
+//! A log says when its box began and ended to keep a port for an inside host. Two boxes may keep a port for
+//! the same host at one time, and never for different ones.
+
+use anyhow::{Context as _, ensure};
+use serde::Deserialize;
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::process::Command;
+
+/// Line of `gatun log show`.
+#[derive(Deserialize)]
+struct Line {
+    time: String,
+    event: Option<String>,
+    mark: Option<String>,
+    #[serde(default)]
+    protocols: Vec<String>,
+    outside: Option<String>,
+    outside_port: Option<u16>,
+    outside_ports: Option<[u16; 2]>,
+    inside: Option<String>,
+    inside_port: Option<u16>,
+}
+
+/// Time in which a box has kept a port, or a block of ports, for a user. Times are texts of RFC 3339 in UTC.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Use {
+    begin: String,
+    /// `None` if it goes on.
+    end: Option<String>,
+    user: (String, Option<u16>),
+    number: usize,
+}
+
+/// Protocol, public address and ports.
+type Place = (String, String, [u16; 2]);
+
+/// Ports and blocks that the logs of all boxes name, with the number of their users.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PortUsers {
+    pub(crate) ports: usize,
+    pub(crate) users: usize,
+}
+
+/// Reads the logs of all boxes, and checks that no port has two users at one time.
+///
+/// # Errors
+/// A log cannot be read, has lost events, or a port has two users.
+pub(crate) fn check(gatun: &Path, logs: &[String]) -> anyhow::Result<PortUsers> {
+    let mut texts = Vec::new();
+    for log in logs {
+        let said = Command::new(gatun).args(["log", "show", "--store", log]).output()?;
+        ensure!(said.status.success(), "log in {log}: {}", String::from_utf8_lossy(&said.stderr));
+        texts.push(String::from_utf8(said.stdout)?);
+    }
+    check_texts(&texts)
+}
+
+fn check_texts(texts: &[String]) -> anyhow::Result<PortUsers> {
+    let mut all: BTreeMap<Place, Vec<Use>> = BTreeMap::new();
+    for (number, text) in texts.iter().enumerate() {
+        read(number, text, &mut all).with_context(|| format!("log of box {number}"))?;
+    }
+    let mut found = PortUsers { ports: all.len(), users: 0 };
+    for (place, mut uses) in all {
+        uses.sort_by(|a, b| a.begin.cmp(&b.begin));
+        found.users += uses.len();
+        // The use that ends last, of those before: `None` is later than all.
+        let mut last: Option<Use> = None;
+        for one in uses {
+            if let Some(before) = &last {
+                let goes_on = before.end.as_ref().is_none_or(|end| *end > one.begin);
+                ensure!(
+                    !goes_on || before.user == one.user,
+                    "{place:?} has two users at one time: {before:?} at box {} and {one:?} at box {}",
+                    before.number,
+                    one.number
+                );
+            }
+            let ends_later = |before: &Use| match (&before.end, &one.end) {
+                (None, _) => true,
+                (Some(_), None) => false,
+                (Some(before), Some(end)) => before > end,
+            };
+            last = last.filter(ends_later).or(Some(one));
+        }
+    }
+    Ok(found)
+}
+
+fn read(number: usize, text: &str, all: &mut BTreeMap<Place, Vec<Use>>) -> anyhow::Result<()> {
+    let mut open: HashMap<Place, Use> = HashMap::new();
+    for line in text.lines() {
+        let line: Line = serde_json::from_str(line).with_context(|| line.to_owned())?;
+        match line.mark.as_deref() {
+            // What continues is reported again.
+            Some("start" | "stop") => {
+                for (place, one) in open.drain() {
+                    all.entry(place).or_default().push(Use { end: Some(line.time.clone()), ..one });
+                }
+            }
+            Some("lost") => anyhow::bail!("events were lost before {}", line.time),
+            Some("damaged") => anyhow::bail!("the log is damaged"),
+            _ => {}
+        }
+        let (Some(event), Some(outside), Some(inside)) = (line.event, line.outside, line.inside) else {
+            continue;
+        };
+        let ports = line.outside_ports.or(line.outside_port.map(|port| [port, port]));
+        let ports = ports.context("a record without ports")?;
+        for protocol in line.protocols {
+            let place = (protocol, outside.clone(), ports);
+            let (begin, user) = (line.time.clone(), (inside.clone(), line.inside_port));
+            match event.as_str() {
+                "binding_created" | "binding_kept" | "block_assigned" | "block_kept" => {
+                    let before = open.insert(place.clone(), Use { begin, end: None, user, number });
+                    ensure!(before.is_none(), "{place:?} begins twice: {before:?}");
+                }
+                "binding_deleted" | "block_released" => {
+                    let one =
+                        open.remove(&place).with_context(|| format!("{place:?} ends before it begins"))?;
+                    ensure!(one.user == user, "{place:?} ends for {user:?}: {one:?}");
+                    all.entry(place).or_default().push(Use { end: Some(begin), ..one });
+                }
+                other => anyhow::bail!("unknown event {other}"),
+            }
+        }
+    }
+    open.into_iter().for_each(|(place, one)| all.entry(place).or_default().push(one));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(second: u8, event: &str, inside_port: u16) -> String {
+        let line = format!(
+            r#"{{"time":"2026-01-31T12:00:{second:02}.000Z","event":"{event}","protocols":["tcp"],
+                "outside":"192.0.2.1","outside_port":7,"inside":"2001:db8::1","inside_port":{inside_port}}}"#
+        );
+        line.replace('\n', "")
+    }
+
+    fn mark(second: u8, mark: &str) -> String {
+        format!(r#"{{"time":"2026-01-31T12:00:{second:02}.000Z","mark":"{mark}"}}"#)
+    }
+
+    fn of(logs: &[&[String]]) -> Result<PortUsers, String> {
+        let texts: Vec<String> = logs.iter().map(|lines| lines.join("\n")).collect();
+        check_texts(&texts).map_err(|error| format!("{error:#}"))
+    }
+
+    #[test]
+    fn a_port_with_two_users_at_one_time_is_found() {
+        let first = [record(1, "binding_created", 5), record(4, "binding_deleted", 5)];
+        let same = [record(2, "binding_kept", 5), record(3, "binding_deleted", 5)];
+        let later = [record(4, "binding_created", 6)];
+        let early = [record(3, "binding_created", 6)];
+        assert_eq!(of(&[&first, &same, &later]), Ok(PortUsers { ports: 1, users: 3 }));
+        assert!(of(&[&first, &same, &early]).unwrap_err().contains("two users"));
+        // One that goes on, and one within another.
+        assert!(of(&[&first[..1], &later]).unwrap_err().contains("two users"));
+        let inner = [record(2, "binding_created", 6), record(3, "binding_deleted", 6)];
+        assert!(of(&[&first, &inner]).unwrap_err().contains("two users"));
+    }
+
+    #[test]
+    fn a_new_process_ends_what_it_does_not_keep() {
+        let killed = [record(1, "binding_created", 5), mark(3, "start"), record(6, "binding_created", 6)];
+        let other = [record(4, "binding_created", 7), record(5, "binding_deleted", 7)];
+        assert_eq!(of(&[&killed, &other]), Ok(PortUsers { ports: 1, users: 3 }));
+        assert!(of(&[&[mark(1, "lost")]]).unwrap_err().contains("lost"));
+        assert!(of(&[&other[1..]]).unwrap_err().contains("before it begins"));
+    }
+}

@@ -39,6 +39,7 @@ impl Nat {
     /// Adds all sessions of some shards to `found`, up to its capacity, and the ended ones that the other
     /// member has not acknowledged. From then on that member counts as knowing them. Examines about `budget`
     /// records.
+    /// A session that it was not told of before is [`Opened`](crate::feed::SessionChange::Opened).
     /// An ended session whose flow has a session again is [`Closing`](crate::feed::SessionChange::Closing):
     /// the other member must not take it for the end of the flow. Returns the place of the next record of the
     /// stream.

@@ -462,7 +462,8 @@ impl Pool4State {
         }
     }
 
-    /// Frees at most `budget` ports or blocks whose hold-down has ended. Returns whether any others are held down.
+    /// Frees at most `budget` ports or blocks whose hold-down has ended. Returns whether any others are held
+    /// down.
     pub fn expire(&mut self, now: Instant, budget: usize) -> bool {
         match &mut self.ports {
             Ports::Single(single) => single.expire(&self.map, now, budget, bound(&self.bindings)),

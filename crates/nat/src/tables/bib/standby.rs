@@ -164,7 +164,8 @@ impl Tables {
         }
         let walk = self.walk_of(&session);
         mark(self.get_mut(id), walk);
-        Some(SessionRecord::of(id, &session, SessionChange::Established, self.now))
+        let change = if session.is_replicated() { SessionChange::Established } else { SessionChange::Opened };
+        Some(SessionRecord::of(id, &session, change, self.now))
     }
 
     /// Tells all sessions of a binding that the other member does not know. Returns whether the binding has

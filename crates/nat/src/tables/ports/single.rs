@@ -391,8 +391,8 @@ impl SinglePorts {
         true
     }
 
-    /// Frees up to `budget` ports whose hold-down has ended. Returns whether any others are held down. Ports that
-    /// are `bound` again, by a static binding, stay in use.
+    /// Frees up to `budget` ports whose hold-down has ended. Returns whether any others are held down. Ports
+    /// that are `bound` again, by a static binding, stay in use.
     pub(crate) fn expire(
         &mut self,
         map: &AddressMap,

@@ -17,6 +17,7 @@ pub mod driver;
 pub mod link;
 pub mod member;
 pub mod ownership;
+pub mod records;
 pub mod tls;
 pub mod wire;
 pub mod workers;

@@ -2,6 +2,7 @@
 
 use gatun_nat::feed::{Flow, SessionId};
 use std::collections::{HashMap, VecDeque};
+use std::net::Ipv4Addr;
 
 /// Number of an end that is in no record of the stream yet.
 const UNTOLD: u64 = u64::MAX;
@@ -60,6 +61,10 @@ fn place(flow: &Flow) -> Place {
     (flow.transport as u64) << 48 | u64::from(u32::from(address)) << 16 | u64::from(port)
 }
 
+fn address(place: Place) -> Ipv4Addr {
+    Ipv4Addr::from((place >> 16) as u32)
+}
+
 /// Ended sessions, by their public port and in the order of their records.
 #[derive(Debug, Default)]
 pub(super) struct WaitingEnds {
@@ -96,6 +101,18 @@ impl WaitingEnds {
         self.told.clear();
         let all = self.by_port.values_mut().flat_map(AtPort::all_mut);
         all.for_each(|ended| ended.number = UNTOLD);
+    }
+
+    /// No record tells the ends at some addresses any more.
+    pub(super) fn untold_of(&mut self, is: impl Fn(Ipv4Addr) -> bool) {
+        let some = self.by_port.iter_mut().filter(|(place, _)| is(address(**place)));
+        some.flat_map(|(_, there)| there.all_mut()).for_each(|ended| ended.number = UNTOLD);
+    }
+
+    /// Takes the ends at some addresses out.
+    pub(super) fn remove_of(&mut self, is: impl Fn(Ipv4Addr) -> bool) {
+        self.by_port.retain(|place, _| !is(address(*place)));
+        self.len = self.by_port.values().map(|there| there.all().len()).sum();
     }
 
     /// Takes the ends out that the groups up to a number tell.

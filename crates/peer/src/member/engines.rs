@@ -35,6 +35,60 @@ pub enum EngineAnswer {
     Pass(FeedCursor),
 }
 
+/// Requests on their way to the engines.
+#[derive(Debug, Default)]
+pub struct OpenRequests {
+    /// Requests that a full queue has refused.
+    unsent: Vec<(usize, EngineRequest)>,
+    /// Number of requests without an answer.
+    waiting: usize,
+}
+
+impl OpenRequests {
+    /// Returns whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.waiting == 0 && self.unsent.is_empty()
+    }
+
+    /// Hands requests over.
+    pub fn submit(&mut self, engines: &mut dyn Engines, requests: Vec<(usize, EngineRequest)>) {
+        self.unsent.extend(requests);
+        self.submit_again(engines);
+    }
+
+    /// Hands over what was refused.
+    pub fn submit_again(&mut self, engines: &mut dyn Engines) {
+        for (worker, request) in std::mem::take(&mut self.unsent) {
+            match engines.submit(worker, request) {
+                Ok(()) => self.waiting += 1,
+                Err(request) => self.unsent.push((worker, request)),
+            }
+        }
+    }
+
+    /// Returns the next answer.
+    pub fn answer(&mut self, engines: &mut dyn Engines) -> Option<(usize, EngineAnswer)> {
+        let answer = if self.waiting > 0 { engines.answer() } else { None };
+        self.waiting -= usize::from(answer.is_some());
+        answer
+    }
+}
+
+/// Commands for all workers.
+pub fn for_all(engines: &dyn Engines, commands: &[PeerCommand]) -> Vec<(usize, EngineRequest)> {
+    (0..engines.workers()).map(|worker| (worker, EngineRequest::Commands(commands.to_vec()))).collect()
+}
+
+/// Next parts of a pass, for the workers that have not finished it.
+pub fn parts_of_pass(
+    pass: StandbySweep,
+    shards: ShardSet,
+    cursors: &[FeedCursor],
+) -> Vec<(usize, EngineRequest)> {
+    let left = cursors.iter().enumerate().filter(|(_, at)| !at.is_done() && !shards.is_empty());
+    left.map(|(worker, at)| (worker, EngineRequest::Pass(pass, shards, *at))).collect()
+}
+
 /// Engines of a member's workers, numbered from 0.
 pub trait Engines {
     /// Number of workers.

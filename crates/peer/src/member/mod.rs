@@ -23,13 +23,15 @@ mod ownership;
 mod refused;
 mod round;
 mod settings;
+mod shards;
 mod status;
 mod stream;
 mod walk;
 
-pub use engines::{EngineAnswer, EngineRequest, Engines};
+pub use engines::{EngineAnswer, EngineRequest, Engines, OpenRequests, for_all, parts_of_pass};
 pub use ownership::{ReleaseError, TakeOverError};
 pub use settings::{AddressRange, MemberSettings, SavedStanding};
+pub use shards::{SharedSettings, SharedShard};
 pub use status::{PairCounters, PairStatus};
 
 use crate::ownership::{Epoch, Standing};
@@ -42,6 +44,7 @@ use gatun_worker::standby::WalkPart;
 use ownership::Ownership;
 use refused::RefusedSessions;
 use round::{Round, Step};
+use shards::SharedShards;
 use std::collections::VecDeque;
 use walk::Walk;
 
@@ -52,8 +55,8 @@ enum Work {
     Round(Round),
     /// Ports of acknowledged ends.
     Free,
-    WalkBegins,
-    Pass(StandbySweep, Vec<FeedCursor>),
+    WalkBegins(ShardSet),
+    Pass(StandbySweep, ShardSet, Vec<FeedCursor>),
     Page,
 }
 
@@ -62,7 +65,7 @@ const STEPS_MAX: usize = 16 * 1024;
 /// Time until the next turn while an engine works, ms.
 const BUSY_MS: u64 = 1;
 
-/// Member of a pair.
+/// Member of a pair, or of two nodes of a cluster with common shards.
 pub struct Member {
     settings: MemberSettings,
     /// Both streams. The caller opens and closes the connection, and carries bytes.
@@ -74,15 +77,12 @@ pub struct Member {
     stream: u64,
     /// True while some records of a group have been taken from the steps, and others not.
     is_in_group: bool,
-    /// True from the beginning of the other member's walk to its end.
-    is_receiving: bool,
+    /// Shards of the other member's walk, from its beginning to its end.
+    receiving: ShardSet,
     /// Number of the other member's stream whose whole state was received last.
     walked: u64,
     work: Option<Work>,
-    /// Requests that a full queue has refused.
-    unsent: Vec<(usize, EngineRequest)>,
-    /// Number of requests without an answer.
-    waiting: usize,
+    requests: OpenRequests,
     /// Records that were read from the feeds too early.
     ahead: Vec<Option<(Sequence, Record)>>,
     ends: WaitingEnds,
@@ -93,6 +93,8 @@ pub struct Member {
     /// True if a walk is next, and not a round.
     walk_is_next: bool,
     own: Ownership,
+    /// Shards of a cluster; `None` in a pair.
+    shared: Option<Box<SharedShards>>,
     /// Knowledge that the engines have.
     link: Option<PeerLink>,
     /// True if the engines lack the present rights.
@@ -100,6 +102,9 @@ pub struct Member {
     /// Time of the last turn with an open connection.
     open_ms: Option<u64>,
     wants_close: Option<String>,
+    /// Number of works that were begun, and of times that all feeds were read.
+    begun: u64,
+    reads: u64,
     counters: PairCounters,
 }
 
@@ -115,11 +120,10 @@ impl Member {
             steps: VecDeque::new(),
             stream: 0,
             is_in_group: false,
-            is_receiving: false,
+            receiving: ShardSet::NONE,
             walked: 0,
             work: None,
-            unsent: Vec::new(),
-            waiting: 0,
+            requests: OpenRequests::default(),
             ahead: Vec::new(),
             ends: WaitingEnds::default(),
             refused: RefusedSessions::default(),
@@ -127,10 +131,13 @@ impl Member {
             walk: None,
             walk_is_next: false,
             own,
+            shared: None,
             link: None,
             needs_setup: true,
             open_ms: None,
             wants_close: None,
+            begun: 0,
+            reads: 0,
             counters: PairCounters::default(),
         }
     }
@@ -153,7 +160,7 @@ impl Member {
     /// Returns whether both have each other's whole state: each stream begins with it.
     fn is_synced(&self) -> bool {
         let exchange = &self.exchange;
-        let is_walking = exchange.needs_walk() || exchange.is_walking() || self.is_receiving;
+        let is_walking = exchange.needs_walk() || exchange.is_walking() || !self.receiving.is_empty();
         exchange.is_established() && self.own.is_settled && !is_walking && self.walked == exchange.stream()
     }
 
@@ -170,9 +177,6 @@ impl Member {
     /// Returns the state.
     pub fn status(&self, now_ms: u64) -> PairStatus {
         let is_open = self.exchange.is_established();
-        let mut counters = self.counters;
-        (counters.ends_waiting, counters.records_waiting) = (self.ends.len(), self.steps.len());
-        counters.contradictions = self.refused.len();
         PairStatus {
             me: self.settings.me,
             is_settled: self.own.is_settled && !self.own.is_declared_gone,
@@ -185,7 +189,17 @@ impl Member {
             epochs: self.own.epochs.clone(),
             peer_name: self.exchange.peer_name().to_owned(),
             differences: self.exchange.differences().to_vec(),
-            counters,
+            counters: self.counters(),
+        }
+    }
+
+    /// Returns the counters and gauges.
+    pub fn counters(&self) -> PairCounters {
+        PairCounters {
+            ends_waiting: self.ends.len(),
+            records_waiting: self.steps.len(),
+            contradictions: self.refused.len(),
+            ..self.counters
         }
     }
 
@@ -195,14 +209,11 @@ impl Member {
         self.intake(now_ms);
         self.note_link(now_ms);
         loop {
-            self.submit_again(engines);
-            while self.waiting > 0
-                && let Some((worker, answer)) = engines.answer()
-            {
-                self.waiting -= 1;
+            self.requests.submit_again(engines);
+            while let Some((worker, answer)) = self.requests.answer(engines) {
                 self.answered(now_ms, engines, worker, answer);
             }
-            if self.waiting > 0 || !self.unsent.is_empty() {
+            if !self.requests.is_empty() {
                 break;
             }
             if let Some(work) = self.work.take() {
@@ -210,12 +221,14 @@ impl Member {
                 continue;
             }
             self.read_feeds(now_ms, engines);
+            self.reads += 1;
             if !self.begin_next(now_ms, engines) {
                 break;
             }
         }
         let has_word = self.own.is_peer_gone && self.settings.rules.close_with_word;
         self.exchange.declare_gone(has_word);
+        self.exchange.delay_answers(self.lacks_answers());
         let next_ms = self.exchange.turn(now_ms);
         let is_busy = self.work.is_some() || !self.steps.is_empty() || self.walk.is_some();
         if is_busy { next_ms.min(BUSY_MS) } else { next_ms }
@@ -224,23 +237,14 @@ impl Member {
     /// Hands requests over. All have to be answered before the next work.
     fn submit(&mut self, engines: &mut dyn Engines, work: Work, requests: Vec<(usize, EngineRequest)>) {
         self.work = Some(work);
-        self.unsent = requests;
-        self.submit_again(engines);
-    }
-
-    fn submit_again(&mut self, engines: &mut dyn Engines) {
-        for (worker, request) in std::mem::take(&mut self.unsent) {
-            match engines.submit(worker, request) {
-                Ok(()) => self.waiting += 1,
-                Err(request) => self.unsent.push((worker, request)),
-            }
-        }
+        self.begun += 1;
+        self.requests.submit(engines, requests);
     }
 
     fn answered(&mut self, now_ms: u64, engines: &mut dyn Engines, worker: usize, answer: EngineAnswer) {
         match (&mut self.work, answer) {
             (Some(Work::Round(round)), EngineAnswer::Commands(commands)) => round.commands[worker] = commands,
-            (Some(Work::Pass(_, cursors)), EngineAnswer::Pass(at)) => cursors[worker] = at,
+            (Some(Work::Pass(_, _, cursors)), EngineAnswer::Pass(at)) => cursors[worker] = at,
             (Some(Work::Page), EngineAnswer::Page { at, found, parts }) => {
                 let mut begin = 0;
                 for WalkPart { end, until } in parts {
@@ -259,37 +263,41 @@ impl Member {
             Work::Setup => self.setup_done(),
             Work::Round(round) => self.round_done(now_ms, engines, round),
             Work::Free | Work::Page => {}
-            Work::WalkBegins => self.is_receiving = true,
-            Work::Pass(pass, cursors) => {
+            Work::WalkBegins(shards) => self.receiving = shards,
+            Work::Pass(pass, shards, cursors) => {
                 self.read_feeds(now_ms, engines);
-                self.pass(engines, pass, cursors);
+                self.pass(engines, (pass, shards), cursors);
             }
         }
     }
 
     /// Goes on with a pass, or does what follows it.
-    fn pass(&mut self, engines: &mut dyn Engines, pass: StandbySweep, cursors: Vec<FeedCursor>) {
-        let left = cursors.iter().enumerate().filter(|(_, at)| !at.is_done());
-        let requests: Vec<_> =
-            left.map(|(worker, at)| (worker, EngineRequest::Pass(pass, ShardSet::ALL, *at))).collect();
+    fn pass(
+        &mut self,
+        engines: &mut dyn Engines,
+        (pass, shards): (StandbySweep, ShardSet),
+        cursors: Vec<FeedCursor>,
+    ) {
+        let requests = parts_of_pass(pass, shards, &cursors);
         if !requests.is_empty() {
-            self.submit(engines, Work::Pass(pass, cursors), requests);
+            self.submit(engines, Work::Pass(pass, shards, cursors), requests);
             return;
         }
         match pass {
+            StandbySweep::TellAll if self.shared.is_some() => self.told_all(shards),
             StandbySweep::TellAll => {
                 self.own.releasing = self.own.releasing.map(|_| ownership::Releasing::Told)
             }
-            StandbySweep::ForgetWalk => self.is_receiving = false,
+            StandbySweep::ForgetWalk => self.walk_forgotten(shards),
             StandbySweep::EndUnwalked => self.state_received(),
-            // A pair keeps its shards.
+            // A pair keeps its shards, and a node of a cluster does this itself.
             StandbySweep::ForgetPeer | StandbySweep::Drop | StandbySweep::Revoke => {}
         }
     }
 
-    fn begin_pass(&mut self, engines: &mut dyn Engines, pass: StandbySweep) {
+    fn begin_pass(&mut self, engines: &mut dyn Engines, pass: StandbySweep, shards: ShardSet) {
         let cursors = vec![FeedCursor::default(); engines.workers()];
-        self.pass(engines, pass, cursors);
+        self.pass(engines, (pass, shards), cursors);
     }
 
     /// Begins what is next. Returns false if there is nothing.
@@ -299,6 +307,7 @@ impl Member {
             || self.begin_refused(now_ms, engines)
             || self.begin_setup(engines)
             || self.begin_free(engines)
+            || self.begin_telling(engines)
             || self.go_on_releasing(now_ms, engines);
         if is_urgent {
             return true;

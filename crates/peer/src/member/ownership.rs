@@ -1,6 +1,6 @@
 //! Rights of a member: how it gets them, loses them and passes them to the engines.
 
-use super::engines::{EngineRequest, Engines};
+use super::engines::{Engines, for_all};
 use super::settings::{MemberSettings, SavedStanding};
 use super::{Member, Work};
 use crate::ownership::{Authority, Epoch, Member as Side, Standing};
@@ -184,7 +184,7 @@ impl Member {
         match step {
             // `setup_done` goes on.
             Releasing::Rights => return false,
-            Releasing::Telling => self.begin_pass(engines, StandbySweep::TellAll),
+            Releasing::Telling => self.begin_pass(engines, StandbySweep::TellAll, ShardSet::ALL),
             Releasing::Told => {
                 let rules = self.settings.rules;
                 for shard in 0..self.own.epochs.len() {
@@ -229,6 +229,9 @@ impl Member {
 
     /// The other member has greeted, and all that it sent before is handled.
     pub(super) fn greeted(&mut self, peer_is_settled: bool) {
+        if self.shared.is_some() {
+            return;
+        }
         self.own.word_at_ms = None;
         if self.own.is_peer_gone {
             self.own.is_peer_gone = false;
@@ -303,6 +306,9 @@ impl Member {
 
     /// Notes whether the other member lives, and whether it has taken over everything.
     pub(super) fn note_link(&mut self, now_ms: u64) {
+        if self.shared.is_some() {
+            return;
+        }
         if self.exchange.take_declared_gone() {
             (self.own.is_declared_gone, self.needs_setup) = (true, true);
         }
@@ -328,7 +334,7 @@ impl Member {
 
     /// The other member's sessions are reserved now, or are not any more.
     pub(super) fn check_reserved(&mut self) {
-        let are_reserved = self.refused.are_reserved();
+        let are_reserved = self.refused.are_reserved(ShardSet::ALL);
         if self.own.has_reserved != are_reserved {
             self.own.has_reserved = are_reserved;
             self.needs_setup = true;
@@ -337,7 +343,8 @@ impl Member {
 
     /// Passes rights and the knowledge about the other member to the engines, if they have changed.
     pub(super) fn begin_setup(&mut self, engines: &mut dyn Engines) -> bool {
-        if !std::mem::take(&mut self.needs_setup) {
+        // A node of a cluster does this itself.
+        if !std::mem::take(&mut self.needs_setup) || self.shared.is_some() {
             return false;
         }
         let rules = &self.settings.rules;
@@ -360,8 +367,7 @@ impl Member {
             };
             commands.push(PeerCommand::new(PeerAction::Right(range.first, range.last, right)));
         }
-        let all = 0..engines.workers();
-        let requests = all.map(|worker| (worker, EngineRequest::Commands(commands.clone()))).collect();
+        let requests = for_all(&*engines, &commands);
         self.submit(engines, Work::Setup, requests);
         true
     }

@@ -5,6 +5,7 @@
 //! reserve keeps this member from owning anything: it would assign the port.
 
 use super::round::outside;
+use gatun_nat::ShardSet;
 use gatun_nat::standby::{OutsideFlow, PeerRefusal, PeerSession};
 use std::collections::HashMap;
 
@@ -18,16 +19,17 @@ pub(super) struct RefusedSessions {
     next_ms: u64,
     /// Number of sessions whose ports are not reserved.
     unreserved: usize,
-    /// True if there were too many.
-    is_overfull: bool,
-    /// True if the other member sends its whole state, and some were not reserved before.
-    is_open: bool,
+    /// Shards that have had too many.
+    overfull: ShardSet,
+    /// Shards of which the other member sends its whole state, and some were not reserved before.
+    open: ShardSet,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Refused {
     session: PeerSession,
     seen: u64,
+    shard: u8,
     is_reserved: bool,
 }
 
@@ -36,19 +38,31 @@ impl RefusedSessions {
         self.sessions.len()
     }
 
-    /// Returns whether all ports of these sessions are reserved.
-    pub(super) fn are_reserved(&self) -> bool {
-        self.unreserved == 0 && !self.is_overfull && !self.is_open
+    /// Returns whether all ports of these sessions of some shards are reserved.
+    pub(super) fn are_reserved(&self, shards: ShardSet) -> bool {
+        let is_unreserved = |refused: &Refused| !refused.is_reserved && shards.contains(refused.shard);
+        self.overfull.union(self.open).intersection(shards).is_empty()
+            && (self.unreserved == 0 || !self.sessions.values().any(is_unreserved))
     }
 
-    /// The other member begins to send its whole state.
-    pub(super) fn walk_begins(&mut self) {
-        *self = RefusedSessions { is_open: !self.are_reserved(), ..RefusedSessions::default() };
+    /// The other member begins to send its whole state of some shards.
+    pub(super) fn walk_begins(&mut self, shards: ShardSet) {
+        let unreserved = shards.iter().filter(|shard| !self.are_reserved(ShardSet::from_iter([*shard])));
+        let open = self.open.union(unreserved.collect());
+        self.forget(shards);
+        self.open = open;
     }
 
-    /// It has sent its whole state.
-    pub(super) fn walk_ends(&mut self) {
-        self.is_open = false;
+    /// It has sent its whole state of some shards.
+    pub(super) fn walk_ends(&mut self, shards: ShardSet) {
+        self.open = self.open.minus(shards);
+    }
+
+    /// Forgets the sessions of some shards.
+    pub(super) fn forget(&mut self, shards: ShardSet) {
+        self.sessions.retain(|_, refused| !shards.contains(refused.shard));
+        self.unreserved = self.sessions.values().filter(|refused| !refused.is_reserved).count();
+        (self.overfull, self.open) = (self.overfull.minus(shards), self.open.minus(shards));
     }
 
     /// The other member is gone.
@@ -57,16 +71,16 @@ impl RefusedSessions {
     }
 
     /// Returns false if it was refused before.
-    pub(super) fn add(&mut self, session: PeerSession, seen: u64, why: PeerRefusal) -> bool {
+    pub(super) fn add(&mut self, shard: u8, (session, seen): (PeerSession, u64), why: PeerRefusal) -> bool {
         let flow = outside(&session.flow);
         let is_new = !self.remove(&flow);
         if self.sessions.len() >= SESSIONS_MAX {
-            self.is_overfull = true;
+            self.overfull.insert(shard);
             return is_new;
         }
         let is_reserved = matches!(why, PeerRefusal::Conflict | PeerRefusal::NotInPool);
         self.unreserved += usize::from(!is_reserved);
-        self.sessions.insert(flow, Refused { session, seen, is_reserved });
+        self.sessions.insert(flow, Refused { session, seen, shard, is_reserved });
         is_new
     }
 
@@ -84,6 +98,11 @@ impl RefusedSessions {
     /// Has all tried at once, because the engines have lost the reservations.
     pub(super) fn hurry(&mut self) {
         self.next_ms = 0;
+    }
+
+    /// Returns whether they were not tried since.
+    pub(super) fn is_hurried(&self) -> bool {
+        self.next_ms == 0 && !self.sessions.is_empty()
     }
 
     /// Returns the sessions to be tried now.

@@ -1,6 +1,6 @@
 //! Both directions of the stream: feeds to the exchange, and the other member's records to the engines.
 
-use super::engines::{EngineRequest, Engines};
+use super::engines::{EngineRequest, Engines, for_all};
 use super::round::{ReceivedSession, Round, Step, outside, session};
 use super::{Member, Work};
 use crate::ownership::Epoch;
@@ -34,6 +34,8 @@ impl Member {
                     self.steps.push_back(Step::GroupEnds(number));
                 }
                 Received::Acknowledged(number) => self.steps.push_back(Step::Acknowledged(number)),
+                Received::Asked { asked_ms, shards } => self.was_asked(asked_ms, shards),
+                Received::Promised { asked_ms, promises } => self.was_promised(now_ms, asked_ms, promises),
             }
         }
     }
@@ -70,7 +72,10 @@ impl Member {
                     {
                         told.insert(outside(&session.id.flow));
                     }
-                    self.tell(now_ms, worker, &session);
+                    let number = self.tell(now_ms, worker, &session);
+                    if matches!(session.change, SessionChange::Opened | SessionChange::Established) {
+                        self.note_told(number, &session);
+                    }
                 }
                 Record::Lost(records) => {
                     self.counters.lost += records;
@@ -85,13 +90,21 @@ impl Member {
         }
     }
 
-    /// Tells the other member of a session or its end.
-    pub(super) fn tell(&mut self, now_ms: u64, worker: usize, record: &SessionRecord) {
+    /// Tells the other member of a session or its end. Returns the number of the group that does.
+    pub(super) fn tell(&mut self, now_ms: u64, worker: usize, record: &SessionRecord) -> Option<u64> {
+        if !self.is_shared(record.id.flow.outside.0) {
+            // The other node does not use what is said about the shard now.
+            if record.change == SessionChange::Ended {
+                self.ends.add(worker, record.id, None);
+            }
+            return None;
+        }
         match record.change {
             SessionChange::Opened | SessionChange::Established | SessionChange::Closing => {
                 // Without a stream, the whole state tells of it later.
                 let number = self.exchange.push(now_ms, PeerRecord::Session(SessionState::from(record)));
                 self.counters.sessions_told += u64::from(number.is_some());
+                number
             }
             SessionChange::Ended => {
                 let number = self.exchange.push(now_ms, PeerRecord::SessionEnd(SessionEnd::from(record)));
@@ -104,8 +117,9 @@ impl Member {
                     self.free.extend(self.ends.of_flow(&record.id.flow));
                     self.ends.remove_flow(&record.id.flow);
                 }
+                number
             }
-            SessionChange::Asked => {}
+            SessionChange::Asked => None,
         }
     }
 
@@ -117,35 +131,26 @@ impl Member {
                 let Some(Step::Hello { is_settled, stream }) = self.steps.pop_front() else {
                     return false;
                 };
-                self.stream = stream;
+                self.stream_changed(stream);
                 self.greeted(is_settled);
             }
             &Step::Acknowledged(number) => {
                 self.steps.pop_front();
                 let acknowledged = self.ends.take_until(number);
                 self.free.extend(acknowledged);
+                self.shards_acknowledged(number);
                 self.own.released_at = self.own.released_at.filter(|at| *at > number);
             }
-            &Step::Record { record: PeerRecord::StateBegins, .. } => {
-                // The marks of a walk that was broken off would confirm sessions.
-                if self.is_receiving {
-                    self.begin_pass(engines, StandbySweep::ForgetWalk);
-                } else {
-                    self.steps.pop_front();
-                    self.is_in_group = true;
-                    self.refused.walk_begins();
-                    let begins = PeerAction::WalkBegins(ShardSet::ALL);
-                    let command = || EngineRequest::Commands(vec![PeerCommand::new(begins)]);
-                    let requests = (0..engines.workers()).map(|worker| (worker, command())).collect();
-                    self.submit(engines, Work::WalkBegins, requests);
-                }
-            }
-            &Step::Record { record: PeerRecord::StateEnds, number, .. } => {
-                self.steps.pop_front();
-                self.is_in_group = true;
-                self.exchange.handled(self.stream, number);
-                self.begin_pass(engines, StandbySweep::EndUnwalked);
-            }
+            &Step::Record {
+                record:
+                    record @ (PeerRecord::StateBegins
+                    | PeerRecord::StateEnds
+                    | PeerRecord::Relation(_)
+                    | PeerRecord::ShardsBegin(_)
+                    | PeerRecord::ShardsEnd),
+                number,
+                ..
+            } => self.mark_of_state(engines, (record, number)),
             &Step::Record { record: PeerRecord::Standing { shard, epoch, .. }, .. } => {
                 self.steps.pop_front();
                 self.is_in_group = true;
@@ -156,19 +161,72 @@ impl Member {
         true
     }
 
-    /// The other member's whole state has been handled.
+    /// Handles a record about the other member's whole state, or about its shards.
+    fn mark_of_state(&mut self, engines: &mut dyn Engines, (record, number): (PeerRecord, u64)) {
+        if self.forgets_walk(engines, &record) {
+            return;
+        }
+        self.steps.pop_front();
+        self.is_in_group = true;
+        match (record, self.shared.is_some()) {
+            (PeerRecord::StateBegins, false) => self.walk_begins(engines, ShardSet::ALL),
+            (PeerRecord::StateEnds, false) | (PeerRecord::ShardsEnd, true) => {
+                self.exchange.handled(self.stream, number);
+                let shards = self.receiving;
+                self.begin_pass(engines, StandbySweep::EndUnwalked, shards);
+            }
+            (PeerRecord::ShardsBegin(shards), true) => {
+                let shards = self.common(shards);
+                self.walk_begins(engines, shards);
+            }
+            (PeerRecord::StateBegins, true) => self.relations_begin(),
+            (PeerRecord::StateEnds, true) => self.relations_end(),
+            (PeerRecord::Relation(relation), true) => self.relation_received(relation),
+            // No pair sends these.
+            _ => {}
+        }
+    }
+
+    /// Forgets a walk of the other member that was broken off: its marks would confirm sessions of the next
+    /// one. Returns false if there are none.
+    fn forgets_walk(&mut self, engines: &mut dyn Engines, record: &PeerRecord) -> bool {
+        let marked = match (record, self.shared.is_some()) {
+            (PeerRecord::StateBegins, false) => self.receiving,
+            (PeerRecord::ShardsBegin(shards), true) => self.half_walked(*shards),
+            _ => return false,
+        };
+        if !marked.is_empty() {
+            self.begin_pass(engines, StandbySweep::ForgetWalk, marked);
+        }
+        !marked.is_empty()
+    }
+
+    /// The other member begins to send all that it has of some shards.
+    fn walk_begins(&mut self, engines: &mut dyn Engines, shards: ShardSet) {
+        self.refused.walk_begins(shards);
+        let requests = for_all(&*engines, &[PeerCommand::new(PeerAction::WalkBegins(shards))]);
+        self.submit(engines, Work::WalkBegins(shards), requests);
+    }
+
+    /// The other member's whole state has been handled, or that of some shards.
     pub(super) fn state_received(&mut self) {
-        (self.is_receiving, self.walked) = (false, self.stream);
+        self.walked = self.stream;
+        let shards = std::mem::replace(&mut self.receiving, ShardSet::NONE);
         self.counters.walks_received += 1;
-        self.refused.walk_ends();
+        self.refused.walk_ends(shards);
+        if self.shared.is_some() {
+            self.shards_received(shards);
+            return;
+        }
         self.check_reserved();
         self.settle();
     }
 
     /// Tries contradictory sessions again. Returns false if it is not time.
     pub(super) fn begin_refused(&mut self, now_ms: u64, engines: &mut dyn Engines) -> bool {
-        let due =
+        let mut due =
             if self.is_in_group { Vec::new() } else { self.refused.due(now_ms, self.settings.again_ms) };
+        due.retain(|(one, _)| self.is_shared(one.flow.outside.0));
         if due.is_empty() {
             return false;
         }
@@ -189,14 +247,20 @@ impl Member {
                 }
                 Some(Step::Record { record, number, seen }) => {
                     match record {
-                        PeerRecord::Session(of) => {
+                        PeerRecord::Session(of) if self.is_shared(of.flow.outside.0) => {
                             round.begin(&*engines, session(of), *seen, (Vec::new(), None));
                         }
-                        PeerRecord::SessionEnd(end) => {
+                        PeerRecord::SessionEnd(end) if self.is_shared(end.outside.0) => {
                             self.refused.remove(&round.end(&*engines, end));
                         }
+                        PeerRecord::Session(_) | PeerRecord::SessionEnd(_) => {}
                         PeerRecord::Binding(_) | PeerRecord::Block(_) => {}
-                        PeerRecord::StateBegins | PeerRecord::StateEnds | PeerRecord::Standing { .. } => {
+                        PeerRecord::StateBegins
+                        | PeerRecord::StateEnds
+                        | PeerRecord::Relation(_)
+                        | PeerRecord::ShardsBegin(_)
+                        | PeerRecord::ShardsEnd
+                        | PeerRecord::Standing { .. } => {
                             break;
                         }
                     }
@@ -235,6 +299,10 @@ impl Member {
         }
         let mut again = round.again();
         for (begin, why) in refused {
+            // Both have left the shard's relation meanwhile.
+            if !self.is_shared(begin.session.flow.outside.0) {
+                continue;
+            }
             let is_told = told.as_ref().is_some_and(|told| told.contains(&outside(&begin.session.flow)));
             match why {
                 PeerRefusal::Ending => {
@@ -287,7 +355,8 @@ impl Member {
     }
 
     fn refuse(&mut self, session: PeerSession, seen: u64, why: PeerRefusal) {
-        let is_new = self.refused.add(session, seen, why);
+        let shard = self.shard_of(session.flow.outside.0);
+        let is_new = self.refused.add(shard, (session, seen), why);
         self.counters.refused[why as usize] += u64::from(is_new);
     }
 

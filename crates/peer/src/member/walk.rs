@@ -9,15 +9,25 @@ use gatun_nat::{FeedCursor, Sequence, ShardSet};
 /// Walk to the other member.
 #[derive(Debug, Default)]
 pub(super) struct Walk {
+    pub(super) shards: ShardSet,
     worker: usize,
     at: FeedCursor,
     /// Ended sessions whose flows have sessions again. The end of the walk tells of them.
-    replaced: Vec<(usize, SessionId)>,
+    pub(super) replaced: Vec<(usize, SessionId)>,
+}
+
+impl Walk {
+    pub(super) fn new(shards: ShardSet) -> Walk {
+        Walk { shards, ..Walk::default() }
+    }
 }
 
 impl Member {
     /// Begins a walk, or asks for its next part. Returns false if there is none, or none now.
     pub(super) fn begin_page(&mut self, now_ms: u64, engines: &mut dyn Engines) -> bool {
+        if self.shared.is_some() {
+            return self.begin_page_of_shards(now_ms, engines);
+        }
         if !self.exchange.is_walking() {
             self.walk = None;
         }
@@ -30,8 +40,13 @@ impl Member {
         if self.exchange.needs_walk() {
             self.exchange.push(now_ms, PeerRecord::StateBegins);
             self.ends.all_untold();
-            self.walk = Some(Walk::default());
+            self.walk = Some(Walk::new(ShardSet::ALL));
         }
+        self.next_page(now_ms, engines)
+    }
+
+    /// Asks for the next part of the present walk, if there is one and the log has room.
+    pub(super) fn next_page(&mut self, now_ms: u64, engines: &mut dyn Engines) -> bool {
         let Some(walk) = &self.walk else { return false };
         if !self.exchange.may_walk() {
             return false;
@@ -40,8 +55,8 @@ impl Member {
             self.end_walk(now_ms);
             return true;
         }
-        let (worker, at) = (walk.worker, walk.at);
-        self.submit(engines, Work::Page, vec![(worker, EngineRequest::Page(ShardSet::ALL, at))]);
+        let (worker, at, shards) = (walk.worker, walk.at, walk.shards);
+        self.submit(engines, Work::Page, vec![(worker, EngineRequest::Page(shards, at))]);
         true
     }
 
@@ -61,7 +76,13 @@ impl Member {
                         walk.replaced.push((worker, record.id));
                     }
                 }
-                _ => self.tell(now_ms, worker, record),
+                change => {
+                    let number = self.tell(now_ms, worker, record);
+                    // The others were told before.
+                    if change == SessionChange::Opened {
+                        self.note_told(number, record);
+                    }
+                }
             }
         }
     }
@@ -77,10 +98,18 @@ impl Member {
     }
 
     fn end_walk(&mut self, now_ms: u64) {
-        self.push_standing(now_ms);
-        let number = self.exchange.push(now_ms, PeerRecord::StateEnds);
-        let replaced = self.walk.take().map(|walk| walk.replaced).unwrap_or_default();
-        replaced.into_iter().for_each(|(worker, id)| self.ends.add(worker, id, number));
+        let Some(walk) = self.walk.take() else { return };
+        let number = match self.shared.is_some() {
+            true => self.shards_walked(now_ms, walk.shards),
+            false => {
+                self.push_standing(now_ms);
+                self.exchange.push(now_ms, PeerRecord::StateEnds)
+            }
+        };
+        for (worker, id) in walk.replaced {
+            let number = number.filter(|_| self.is_shared(id.flow.outside.0));
+            self.ends.add(worker, id, number);
+        }
         self.counters.walks_sent += u64::from(number.is_some());
     }
 }

@@ -1,6 +1,6 @@
 //! Errors of a connection between members.
 
-use super::{FRAME_LEN_MAX, LAYOUTS};
+use super::FRAME_LEN_MAX;
 use crate::ownership::Member;
 use std::fmt;
 
@@ -23,6 +23,8 @@ pub enum WireError {
         lowest: u16,
         /// Highest layout that it knows.
         highest: u16,
+        /// Lowest and highest layout that this side uses.
+        own: (u16, u16),
     },
     /// Both sides claim to be the same member.
     SameMember(Member),
@@ -45,11 +47,10 @@ impl fmt::Display for WireError {
             WireError::Malformed(what) => write!(f, "malformed frame: {what}"),
             WireError::NotGatun => write!(f, "the other side does not speak this protocol"),
             WireError::OutOfTurn(what) => write!(f, "{what} at the wrong time"),
-            WireError::Layouts { lowest, highest } => write!(
+            WireError::Layouts { lowest, highest, own } => write!(
                 f,
                 "the peer uses layouts {lowest} to {highest}, and this build {} to {}: upgrade the older one",
-                LAYOUTS.start(),
-                LAYOUTS.end()
+                own.0, own.1
             ),
             WireError::SameMember(member) => {
                 let name = member.name();

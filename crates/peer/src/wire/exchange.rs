@@ -9,10 +9,10 @@
 //! log keeps it until it is acknowledged. The log is bounded: if it is full, the whole state is sent again.
 
 use super::error::WireError;
-use super::frame::{Frame, Hello, Records, decode, put_records};
+use super::frame::{Frame, Hello, Records, ShardPromise, decode, put_records};
 use super::keys::{ConfigKey, KeyDifference, differences};
-use super::record::PeerRecord;
-use super::{FRAME_LEN_MAX, LAYOUTS};
+use super::record::{PeerRecord, ShardSeats};
+use super::{CLUSTER_LAYOUT, FRAME_LEN_MAX, LAYOUTS};
 use crate::ownership::{Arrival, Inbound, Member, Outbound, Resumption, Rules};
 
 /// Properties of a member and of its connection. Times are ms of the clock that the caller passes.
@@ -32,6 +32,8 @@ pub struct Settings {
     pub log_max: usize,
     /// Time without other frames, after which a sign of life is sent.
     pub alive_ms: u64,
+    /// Lowest and highest layout that this side uses.
+    pub layouts: (u16, u16),
     /// Rules in force: all, except in a proof that one is needed.
     pub rules: Rules,
 }
@@ -41,7 +43,14 @@ impl Settings {
     pub fn new(member: Member, name: &str, process: u64, keys: Vec<ConfigKey>) -> Settings {
         let name = name.to_owned();
         let rules = Rules::default();
-        Settings { member, name, process, keys, batch_ms: 5, log_max: 512, alive_ms: 100, rules }
+        let layouts = (*LAYOUTS.start(), *LAYOUTS.end());
+        Settings { member, name, process, keys, batch_ms: 5, log_max: 512, alive_ms: 100, layouts, rules }
+    }
+
+    /// Returns the settings between two nodes of a cluster.
+    pub fn of_node(member: Member, name: &str, process: u64, keys: Vec<ConfigKey>) -> Settings {
+        let layouts = (CLUSTER_LAYOUT, *LAYOUTS.end());
+        Settings { layouts, ..Settings::new(member, name, process, keys) }
     }
 }
 
@@ -61,6 +70,20 @@ pub enum Received {
     Records(Records),
     /// It has handled, and answered, the own groups up to this number.
     Acknowledged(u64),
+    /// It asks for promises.
+    Asked {
+        /// Time of the request, by its clock.
+        asked_ms: u64,
+        /// Shards, with their holders as it knows them.
+        shards: Vec<(u8, ShardSeats)>,
+    },
+    /// It promises.
+    Promised {
+        /// Time of the own request.
+        asked_ms: u64,
+        /// Promises.
+        promises: Vec<ShardPromise>,
+    },
 }
 
 /// Reason for which a member refuses another one that the operator has declared gone, and that has sessions.
@@ -129,6 +152,8 @@ pub struct Exchange {
     are_keys_untold: bool,
     /// True if nothing may be sent now.
     is_held: bool,
+    /// True if answers wait for the state of some shards: nothing is acknowledged before.
+    lacks_answers: bool,
     input: Vec<u8>,
     output: Vec<u8>,
 }
@@ -163,6 +188,7 @@ impl Exchange {
             differences: Vec::new(),
             are_keys_untold: false,
             is_held: false,
+            lacks_answers: false,
             input: Vec::new(),
             output: Vec::new(),
             settings,
@@ -181,6 +207,7 @@ impl Exchange {
             is_settled,
             declares_gone: self.declares_gone,
             keys: self.settings.keys.clone(),
+            layouts: self.settings.layouts,
             ..Hello::new(member, name, process)
         };
         self.send(now_ms, &Frame::Hello(hello));
@@ -427,10 +454,35 @@ impl Exchange {
         self.out.restart();
     }
 
+    /// Says whether answers wait for the state of some shards.
+    pub(crate) fn delay_answers(&mut self, lacks_answers: bool) {
+        self.lacks_answers = lacks_answers;
+    }
+
+    /// Number of the last record of the stream: the other member will acknowledge it.
+    pub(crate) fn last_number(&self) -> u64 {
+        self.out.last() + u64::from(!self.group.is_empty())
+    }
+
+    /// Asks the other node for promises about some shards. Such a frame is no sign of life, which says what
+    /// has arrived.
+    pub fn ask(&mut self, now_ms: u64, shards: Vec<(u8, ShardSeats)>) {
+        if self.is_established() {
+            Frame::Asked { asked_ms: now_ms, shards }.put(&mut self.output);
+        }
+    }
+
+    /// Promises what the other node has asked for.
+    pub fn promise(&mut self, asked_ms: u64, promises: Vec<ShardPromise>) {
+        if self.is_established() {
+            Frame::Promised { asked_ms, promises }.put(&mut self.output);
+        }
+    }
+
     /// Acknowledges, after the answers.
     fn acknowledge(&mut self, now_ms: u64) {
         let rules = &self.settings.rules;
-        if (self.is_walking && rules.answer_first)
+        if ((self.is_walking || self.lacks_answers) && rules.answer_first)
             || !self.inbound.answered_to(rules, &self.out, self.answered)
         {
             return;
@@ -511,14 +563,22 @@ impl Exchange {
                 }
                 Ok(())
             }
+            (Link::Open, Frame::Asked { asked_ms, shards }) => {
+                received.push(Received::Asked { asked_ms, shards });
+                Ok(())
+            }
+            (Link::Open, Frame::Promised { asked_ms, promises }) => {
+                received.push(Received::Promised { asked_ms, promises });
+                Ok(())
+            }
             (Link::Closed | Link::Greeting, _) => Err(WireError::OutOfTurn("frame before the greeting")),
         }
     }
 
     fn greeted(&mut self, now_ms: u64, hello: Hello, received: &mut Vec<Received>) -> Result<(), WireError> {
-        let (lowest, highest) = hello.layouts;
-        if lowest > highest || highest < *LAYOUTS.start() || lowest > *LAYOUTS.end() {
-            return Err(WireError::Layouts { lowest, highest });
+        let ((lowest, highest), own) = (hello.layouts, self.settings.layouts);
+        if lowest > highest || highest < own.0 || lowest > own.1 {
+            return Err(WireError::Layouts { lowest, highest, own });
         }
         if hello.member == self.settings.member {
             return Err(WireError::SameMember(hello.member));

@@ -3,7 +3,7 @@
 use super::bytes::{Reader, put_text};
 use super::error::WireError;
 use super::keys::{ConfigKey, KEYS_MAX};
-use super::record::{PeerRecord, member};
+use super::record::{PeerRecord, ShardSeats, member, put_seats, read_seats};
 use super::{FRAME_LEN_MAX, LAYOUTS, LENGTH_LEN};
 use crate::ownership::Member;
 
@@ -14,6 +14,11 @@ const ACKNOWLEDGED: u8 = 2;
 const ALIVE: u8 = 3;
 const REFUSED: u8 = 4;
 const KEYS: u8 = 5;
+const ASKED: u8 = 6;
+const PROMISED: u8 = 7;
+
+/// Shards that a request for promises, or their answer, has at most.
+const PROMISES_MAX: usize = 256;
 
 /// Greeting of a member: the first frame of each side.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +72,31 @@ pub enum Frame {
     Refused(String),
     /// The sender's configuration has other keys now, sorted by name.
     Keys(Vec<ConfigKey>),
+    /// A node of a cluster asks for promises about shards that both hold. `asked_ms` is its own clock.
+    Asked {
+        /// Time of the request, ms of the sender's clock.
+        asked_ms: u64,
+        /// Shards, at most 256, with their holders as the sender knows them.
+        shards: Vec<(u8, ShardSeats)>,
+    },
+    /// Promises about the shards of a request.
+    Promised {
+        /// Time of the request, ms of the receiver's clock.
+        asked_ms: u64,
+        /// Promises, at most 256.
+        promises: Vec<ShardPromise>,
+    },
+}
+
+/// Promise about a shard (decision 0107).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShardPromise {
+    /// Number of the shard.
+    pub shard: u8,
+    /// Its holders, as both know them.
+    pub seats: ShardSeats,
+    /// The giver knows the receiver as the owner, and does not claim.
+    pub is_to_owner: bool,
 }
 
 impl Frame {
@@ -96,6 +126,22 @@ impl Frame {
             Frame::Keys(keys) => {
                 out.push(KEYS);
                 put_keys(out, begin, keys);
+            }
+            Frame::Asked { asked_ms, shards } => {
+                out.push(ASKED);
+                out.extend(asked_ms.to_be_bytes());
+                for (shard, seats) in shards.iter().take(PROMISES_MAX) {
+                    out.push(*shard);
+                    put_seats(out, *seats);
+                }
+            }
+            Frame::Promised { asked_ms, promises } => {
+                out.push(PROMISED);
+                out.extend(asked_ms.to_be_bytes());
+                for promise in promises.iter().take(PROMISES_MAX) {
+                    out.extend_from_slice(&[promise.shard, u8::from(promise.is_to_owner)]);
+                    put_seats(out, promise.seats);
+                }
             }
         }
         put_length(out, begin);
@@ -201,6 +247,21 @@ fn read_keys(bytes: &mut Reader<'_>) -> Result<Vec<ConfigKey>, WireError> {
     }
 }
 
+/// Reads the rest of a frame about shards.
+fn read_some<T>(
+    body: &mut Reader<'_>,
+    read: impl Fn(&mut Reader<'_>) -> Result<T, WireError>,
+) -> Result<Vec<T>, WireError> {
+    let mut all = Vec::new();
+    while !body.is_empty() {
+        if all.len() >= PROMISES_MAX {
+            return Err(WireError::Malformed("too many shards"));
+        }
+        all.push(read(body)?);
+    }
+    Ok(all)
+}
+
 /// Reads the first frame of `bytes`. Returns it with the number of its bytes, or `None` if it is not whole.
 ///
 /// # Errors
@@ -230,6 +291,19 @@ pub fn decode(bytes: &[u8]) -> Result<Option<(Frame, usize)>, WireError> {
         ALIVE => Frame::Alive(body.u64()?),
         REFUSED => Frame::Refused(body.shown_text()?),
         KEYS => Frame::Keys(read_keys(&mut body)?),
+        ASKED => {
+            let asked_ms = body.u64()?;
+            let shards = read_some(&mut body, |body| Ok((body.u8()?, read_seats(body)?)))?;
+            Frame::Asked { asked_ms, shards }
+        }
+        PROMISED => {
+            let asked_ms = body.u64()?;
+            let promises = read_some(&mut body, |body| {
+                let (shard, is_to_owner) = (body.u8()?, body.u8()? != 0);
+                Ok(ShardPromise { shard, seats: read_seats(body)?, is_to_owner })
+            })?;
+            Frame::Promised { asked_ms, promises }
+        }
         kind => return Err(WireError::Kind(kind)),
     };
     match body.is_empty() {

@@ -6,6 +6,7 @@
 //!          | Records: number, seen, records
 //!          | Acknowledged: handled, after
 //!          | Alive: arrived | Refused: reason | Keys: hashes of the configuration
+//!          | Asked: time, shards | Promised: time, promises   (nodes of a cluster)
 //! ```
 //! Integers have their most significant byte first. Every length is checked before it is used, and nothing
 //! that a peer sends makes this side allocate more than [`FRAME_LEN_MAX`] bytes for a frame.
@@ -23,15 +24,18 @@ mod record;
 pub use error::WireError;
 pub(crate) use exchange::DECLARED_GONE;
 pub use exchange::{Exchange, Received, Settings};
-pub use frame::{Frame, Hello, Records, decode};
+pub use frame::{Frame, Hello, Records, ShardPromise, decode};
 pub use keys::{ConfigKey, KeyDifference, differences, revision};
-pub use record::{PeerRecord, SessionEnd, SessionState};
+pub use record::{PeerRecord, SessionEnd, SessionState, ShardRelation, ShardSeats};
 
 use std::ops::RangeInclusive;
 
 /// Layouts of frames that this build reads and writes. Layout 2 has the frame Keys, and the last field of
-/// Hello. No released build has layout 1.
-pub const LAYOUTS: RangeInclusive<u16> = 2..=2;
+/// Hello; layout 3 has the frames and records of a cluster's shards, which no pair sends. No released build
+/// has layout 1.
+pub const LAYOUTS: RangeInclusive<u16> = 2..=3;
+/// Lowest layout with the shards of a cluster.
+pub const CLUSTER_LAYOUT: u16 = 3;
 /// Longest frame, in bytes, without its length.
 pub const FRAME_LEN_MAX: usize = 64 * 1024;
 /// Bytes before a frame.

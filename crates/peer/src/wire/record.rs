@@ -6,6 +6,8 @@
 //!   binding          tag instance kinds outside(6) inside(6 or 18)
 //!   block            tag instance transports outside(4) ports(4) subscriber(4 or 16)
 //!   state begins, ends: tag;   standing: tag, shard, owner, epoch(4) revision(8)
+//!   relation         tag shard, and the epochs in which each holder became one (4, 4)
+//!   shards begin     tag, bits of the shards (32);   shards end: tag
 //! ```
 //! The tag has the kind of the record in its lower half, and flags in the upper one. `kinds` has the
 //! transport in its lower half, and the state of a TCP session in the upper one.
@@ -15,6 +17,7 @@
 use super::bytes::{Reader, put_inside};
 use super::error::WireError;
 use crate::ownership::{Epoch, Member};
+use gatun_nat::ShardSet;
 use gatun_nat::feed::{BindingRecord, BlockRecord, Flow, Record, SessionChange, SessionRecord};
 use gatun_nat::plan::Transport;
 use gatun_nat::tcp_fsm::TcpState;
@@ -48,6 +51,27 @@ pub struct SessionEnd {
     pub remote: (Ipv4Addr, u16),
 }
 
+/// Epochs in which the two holders of a shard became holders. Holders with other ones are not those that a
+/// node knows: what they say is about another time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ShardSeats {
+    /// Epoch of member [`Member::First`].
+    pub first: u32,
+    /// Epoch of member [`Member::Second`].
+    pub second: u32,
+}
+
+/// Relation of the sender to the receiver in a shard of a cluster, from this place of the stream on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShardRelation {
+    /// Number of the shard.
+    pub shard: u8,
+    /// The holders, as the sender knows them; `None` if it has the shard no more, or not with the receiver.
+    pub seats: Option<ShardSeats>,
+    /// True if the sender has the shard's state.
+    pub has_state: bool,
+}
+
 /// Record of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerRecord {
@@ -72,6 +96,13 @@ pub enum PeerRecord {
         /// Revision.
         revision: u64,
     },
+    /// Relation of both in a shard. The whole state of a node of a cluster is all its relations: the shards
+    /// follow by [`PeerRecord::ShardsBegin`].
+    Relation(ShardRelation),
+    /// The records up to [`PeerRecord::ShardsEnd`] contain everything that exists of these shards.
+    ShardsBegin(ShardSet),
+    /// Everything else that the other node has of these shards has ended.
+    ShardsEnd,
 }
 
 const SESSION: u8 = 1;
@@ -81,6 +112,12 @@ const BLOCK: u8 = 4;
 const STATE_BEGINS: u8 = 5;
 const STATE_ENDS: u8 = 6;
 const STANDING: u8 = 7;
+const RELATION: u8 = 8;
+const SHARDS_BEGIN: u8 = 9;
+const SHARDS_END: u8 = 10;
+
+/// Bytes of a set of shards.
+const SHARDS_LEN: usize = 32;
 
 /// The inside address is an IPv4 one.
 const IPV4: u8 = 0x10;
@@ -90,6 +127,10 @@ const STATIC: u8 = 0x20;
 const BEGINS: u8 = 0x40;
 /// Flows share the port.
 const SHARED: u8 = 0x80;
+/// The sender has the shard's state.
+const HAS_STATE: u8 = 0x10;
+/// The sender has the shard.
+const HAS_SHARD: u8 = 0x20;
 /// No TCP state.
 const NO_TCP: u8 = 0xf;
 
@@ -146,6 +187,18 @@ impl PeerRecord {
                 out.extend_from_slice(&epoch.number.to_be_bytes());
                 out.extend_from_slice(&revision.to_be_bytes());
             }
+            PeerRecord::Relation(ShardRelation { shard, seats, has_state }) => {
+                let flags = flag(HAS_STATE, *has_state) | flag(HAS_SHARD, seats.is_some());
+                out.extend_from_slice(&[RELATION | flags, *shard]);
+                put_seats(out, seats.unwrap_or(ShardSeats { first: 0, second: 0 }));
+            }
+            PeerRecord::ShardsBegin(shards) => {
+                let mut bits = [0; SHARDS_LEN];
+                shards.iter().for_each(|shard| bits[usize::from(shard / 8)] |= 1 << (shard % 8));
+                out.push(SHARDS_BEGIN);
+                out.extend_from_slice(&bits);
+            }
+            PeerRecord::ShardsEnd => out.push(SHARDS_END),
         }
     }
 
@@ -200,6 +253,18 @@ impl PeerRecord {
                 }
                 Ok(PeerRecord::Standing { shard, epoch, revision: bytes.u64()? })
             }
+            RELATION => {
+                let (shard, seats) = (bytes.u8()?, read_seats(bytes)?);
+                let seats = (tag & HAS_SHARD != 0).then_some(seats);
+                let has_state = tag & HAS_STATE != 0;
+                Ok(PeerRecord::Relation(ShardRelation { shard, seats, has_state }))
+            }
+            SHARDS_BEGIN => {
+                let bits = bytes.take(SHARDS_LEN)?;
+                let is_in = |shard: &u8| bits[usize::from(shard / 8)] >> (shard % 8) & 1 != 0;
+                Ok(PeerRecord::ShardsBegin((0..=u8::MAX).filter(is_in).collect()))
+            }
+            SHARDS_END => Ok(PeerRecord::ShardsEnd),
             _ => Err(WireError::Malformed("unknown record")),
         }
     }
@@ -251,6 +316,15 @@ impl From<&SessionRecord> for SessionEnd {
         let Flow { outside, remote, transport, .. } = record.id.flow;
         SessionEnd { transport, outside, remote }
     }
+}
+
+pub(super) fn put_seats(out: &mut Vec<u8>, seats: ShardSeats) {
+    out.extend_from_slice(&seats.first.to_be_bytes());
+    out.extend_from_slice(&seats.second.to_be_bytes());
+}
+
+pub(super) fn read_seats(bytes: &mut Reader<'_>) -> Result<ShardSeats, WireError> {
+    Ok(ShardSeats { first: bytes.u32()?, second: bytes.u32()? })
 }
 
 fn flag(bit: u8, is_set: bool) -> u8 {

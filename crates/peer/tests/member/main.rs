@@ -5,6 +5,8 @@
 //! other's sessions.
 #![allow(missing_docs, unreachable_pub)]
 
+#[path = "../support/engines.rs"]
+mod engines;
 mod node;
 mod word;
 mod world;

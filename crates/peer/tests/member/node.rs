@@ -1,33 +1,18 @@
 //! Box of a pair: a member and the engines of its workers, which execute requests when the world says so.
 
-use gatun_mem::BorrowedFd;
-use gatun_nat::feed::{FeedPolicy, FeedReader, Flow, Record, SessionScope, channel};
-use gatun_nat::inspect::{BindingInfo, PortCursor, Selection, SessionCursor, SessionInfo};
+use crate::engines::Workers;
+use gatun_nat::Instant;
+use gatun_nat::inspect::BindingInfo;
 use gatun_nat::plan::{self, Net4, Plan, PoolRange};
-use gatun_nat::session_file::{InheritedSessions, Renumbering, SavedSessions, SessionFile, SessionFilter};
-use gatun_nat::standby::PeerCommand;
-use gatun_nat::workers::Shares;
-use gatun_nat::{FeedCursor, Instant, Nat, Sequence, Verdict};
-use gatun_peer::member::{
-    AddressRange, EngineAnswer, EngineRequest, Engines, Member, MemberSettings, SavedStanding,
-};
+use gatun_peer::member::{AddressRange, Member, MemberSettings, SavedStanding};
 use gatun_peer::ownership::{self, Rules, Timing};
 use gatun_peer::wire::{Exchange, Settings};
-use gatun_wire::{HEADROOM, Packet};
-use gatun_worker::standby::WalkPart;
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use std::collections::VecDeque;
 use std::fs::File;
 use std::net::Ipv4Addr;
-use std::os::fd::AsFd;
-use std::sync::Arc;
 
 pub const WORKERS: usize = 2;
 pub const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)];
 pub const KERNEL_MS: u32 = 300;
-const ZERO_MS: u64 = 5_000_000;
-/// Both boxes have the same hash of subscribers.
-const SEED: [u64; 4] = [11, 12, 13, 14];
 
 /// Settings that vary between seeds.
 #[derive(Clone, Copy, Debug)]
@@ -89,189 +74,6 @@ pub fn plan(variant: &Variant) -> Plan {
     plan
 }
 
-fn file(plan: &Plan) -> File {
-    let fd = memfd_create("sessions", MemfdFlags::CLOEXEC).unwrap();
-    ftruncate(&fd, SessionFile::bytes(plan)).unwrap();
-    File::from(fd)
-}
-
-fn fd(file: &File) -> BorrowedFd<'_> {
-    file.as_fd()
-}
-
-/// Engine of a worker, and the requests to it.
-pub struct Worker {
-    pub nat: Nat,
-    feed: FeedReader,
-    file: File,
-    queue: VecDeque<EngineRequest>,
-    /// Executed commands of the first request.
-    done: usize,
-}
-
-/// Workers of a box.
-pub struct Workers {
-    pub all: Vec<Worker>,
-    steering: Arc<gatun_nat::workers::Steering>,
-    answers: VecDeque<(usize, EngineAnswer)>,
-}
-
-/// Requests that wait for a worker, at most.
-const QUEUE_MAX: usize = 1;
-
-impl Engines for Workers {
-    fn workers(&self) -> usize {
-        self.all.len()
-    }
-
-    fn owner(&self, flow: &Flow) -> Option<usize> {
-        self.steering.owner_of_session(flow.instance, flow.inside.0, flow.outside.0)
-    }
-
-    fn owner_of_address(&self, address: Ipv4Addr) -> Option<usize> {
-        self.steering.owner_of_address(address)
-    }
-
-    fn submit(&mut self, worker: usize, request: EngineRequest) -> Result<(), EngineRequest> {
-        let queue = &mut self.all[worker].queue;
-        if queue.len() >= QUEUE_MAX {
-            return Err(request);
-        }
-        queue.push_back(request);
-        Ok(())
-    }
-
-    fn answer(&mut self) -> Option<(usize, EngineAnswer)> {
-        self.answers.pop_front()
-    }
-
-    fn next_record(&mut self, worker: usize) -> Option<(Sequence, Record)> {
-        self.all[worker].feed.next()
-    }
-}
-
-impl Workers {
-    fn new(variant: &Variant, generation: u64) -> Workers {
-        let shares = Shares::new(&plan(variant), WORKERS, SEED).unwrap();
-        let policy = FeedPolicy {
-            sessions: SessionScope::Established,
-            packets: variant.packets,
-            ..FeedPolicy::default()
-        };
-        let mut all: Vec<Worker> = Vec::new();
-        for (n, plan) in (0u64..).zip(&shares.plans) {
-            let file = file(plan);
-            let records = SessionFile::new(fd(&file), plan, ZERO_MS).unwrap();
-            let seed = [n, generation, 3, 4];
-            let mut nat = match all.first() {
-                None => Nat::with_session_file(plan, seed, Some(records)).unwrap(),
-                Some(first) => first.nat.sibling(plan, seed, Some(records)).unwrap(),
-            };
-            nat.begin_standby();
-            let (feed, reader) = channel(policy, variant.ring, generation);
-            nat.attach_peer_feed(Some(Box::new(feed)));
-            all.push(Worker { nat, feed: reader, file, queue: VecDeque::new(), done: 0 });
-        }
-        Workers { all, steering: Arc::new(shares.steering), answers: VecDeque::new() }
-    }
-
-    /// Inherits the sessions of a killed process.
-    fn inherit(&mut self, now: Instant, before: Vec<File>) {
-        for (worker, left) in self.all.iter_mut().zip(before) {
-            let records = SavedSessions::read(fd(&left), ZERO_MS + now.0).unwrap();
-            let numbers = Renumbering { instances: vec![Some((0, vec![]))] };
-            let inherited = InheritedSessions { records, numbers };
-            let found = worker.nat.finder().find(inherited, &SessionFilter::All).unwrap();
-            worker.nat.inherit(now, vec![found]);
-            while !worker.nat.restore_some(now, 1_000) {}
-        }
-    }
-
-    /// Executes a part of the first request to a worker.
-    pub fn work(&mut self, worker: usize, now: Instant, budget: usize) {
-        let Worker { nat, queue, done, .. } = &mut self.all[worker];
-        nat.expire(now, budget);
-        let answer = match queue.front_mut() {
-            None => return,
-            Some(EngineRequest::Commands(commands)) => {
-                let end = commands.len().min(*done + budget);
-                nat.standby(now, &mut commands[*done..end]);
-                *done = end;
-                if end < commands.len() {
-                    return;
-                }
-                *done = 0;
-                let commands: Vec<PeerCommand> = std::mem::take(commands);
-                EngineAnswer::Commands(commands)
-            }
-            Some(EngineRequest::Page(shards, at)) => {
-                let (mut at, mut found): (FeedCursor, _) = (*at, Vec::with_capacity(budget));
-                let until = nat.walk_standby(now, *shards, &mut at, 1_000, &mut found);
-                let parts = vec![WalkPart { end: found.len(), until }];
-                EngineAnswer::Page { at, found, parts }
-            }
-            Some(EngineRequest::Pass(pass, shards, at)) => {
-                let mut at = *at;
-                nat.pass_standby(now, (*pass, *shards), &mut at, budget);
-                EngineAnswer::Pass(at)
-            }
-        };
-        queue.pop_front();
-        self.answers.push_back((worker, answer));
-    }
-
-    /// Returns all bindings.
-    pub fn bindings(&self) -> Vec<BindingInfo> {
-        let mut found = Vec::with_capacity(1_000);
-        for worker in &self.all {
-            worker.nat.read_bindings(
-                &mut PortCursor::default(),
-                &Selection::default(),
-                1_000_000,
-                &mut found,
-            );
-        }
-        found
-    }
-
-    /// Returns all sessions.
-    pub fn sessions(&self) -> Vec<SessionInfo> {
-        let mut found = Vec::with_capacity(2_000);
-        for worker in &self.all {
-            worker.nat.read_sessions(
-                &mut SessionCursor::default(),
-                &Selection::default(),
-                1_000_000,
-                &mut found,
-            );
-        }
-        found
-    }
-
-    /// Number of ports that wait for the other member.
-    pub fn quarantined(&self) -> usize {
-        self.all.iter().map(|worker| worker.nat.occupancy().quarantined).sum()
-    }
-
-    /// Gives a packet to its worker. Returns it if it was forwarded.
-    pub fn packet(&mut self, now: Instant, packet: &[u8]) -> Option<Vec<u8>> {
-        let worker = self.steering.owner(packet, 0).unwrap_or(0);
-        let mut buf = vec![0; HEADROOM + packet.len() + 64];
-        buf[HEADROOM..HEADROOM + packet.len()].copy_from_slice(packet);
-        let mut burst = [Packet::new(&mut buf, HEADROOM, packet.len()).unwrap()];
-        let mut verdicts = [Verdict::Pass];
-        let nat = &mut self.all[worker].nat;
-        nat.process(now, &mut burst, &mut verdicts);
-        let forwarded = (verdicts[0] == Verdict::Forward).then(|| burst[0].bytes().to_vec());
-        nat.drain_emitted(|_| {});
-        forwarded
-    }
-
-    fn files(self) -> Vec<File> {
-        self.all.into_iter().map(|worker| worker.file).collect()
-    }
-}
-
 /// Process of a box.
 pub struct Process {
     pub member: Member,
@@ -316,7 +118,9 @@ impl Node {
     /// Starts a process after a kill, or without state.
     pub fn start(&mut self, variant: &Variant, now: Instant) {
         self.generation += 1;
-        let mut workers = Workers::new(variant, self.generation * 2 + self.me as u64);
+        let generation = self.generation * 2 + self.me as u64;
+        let mut workers =
+            Workers::new(&plan(variant), (WORKERS, 1), (variant.packets, variant.ring), generation);
         let saved = match std::mem::replace(&mut self.life, Life::Runs) {
             Life::Killed(files, saved) => {
                 workers.inherit(now, files);

@@ -11,6 +11,7 @@
 //! | [`target`] | nodes that should have each shard, by rendezvous hashing |
 //! | [`policy`] | next change that a node makes |
 //! | [`coordination`] | part of a node in its cluster |
+//! | [`node`] | node: its part in the cluster, the other nodes and the engines together |
 //! | [`store`] | the coordinator, as a node uses it |
 //! | [`etcd`] | client of etcd |
 //!
@@ -21,6 +22,7 @@
 
 pub mod coordination;
 pub mod etcd;
+pub mod node;
 pub mod policy;
 pub mod record;
 mod rules;

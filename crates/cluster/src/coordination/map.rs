@@ -262,6 +262,7 @@ impl Coordination {
     pub(super) fn learn(&mut self, shard: u8, record: ShardRecord<NodeName>, revision: i64) {
         let me = self.settings.me.clone();
         let rules = self.settings.rules;
+        self.version += 1;
         let one = &mut self.shards[usize::from(shard)];
         let seat = |record: &ShardRecord<NodeName>, node: &NodeName| match record.part(node) {
             Part::None => None,

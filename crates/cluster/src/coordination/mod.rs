@@ -9,6 +9,7 @@
 //! Times are ms of a clock that never goes back. Rights count from the moment of a request.
 
 mod map;
+mod orders;
 mod registration;
 mod rights;
 mod status;
@@ -16,6 +17,7 @@ mod status;
 mod tests;
 mod writes;
 
+pub use orders::ClusterOrder;
 pub use rights::{Promise, Rights};
 pub use status::{ClusterEvent, NodeStatus, ShardStatus};
 
@@ -62,6 +64,15 @@ pub struct RelationFacts {
     pub is_synced: bool,
     /// This node assigns no shared port, and the other one has acknowledged everything.
     pub is_told: bool,
+}
+
+/// Knowledge about a shard's record that outlives a process, if the sessions do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SavedRecord {
+    /// Record, as the node knew it.
+    pub record: Option<ShardRecord<NodeName>>,
+    /// Record that was written without a known result, and the revision of the one that it replaces.
+    pub pending: Option<(ShardRecord<NodeName>, i64)>,
 }
 
 /// Knowledge of a node about its own state of the shards.
@@ -114,6 +125,8 @@ pub struct Coordination {
     map: Map,
     registration: Registration,
     shards: Vec<Shard>,
+    /// Grows with each change of a record, or of one that was written.
+    version: u64,
     targets: Vec<Target<NodeName>>,
     /// Candidates that the targets were computed from.
     candidates: Vec<Candidate<NodeName>>,
@@ -133,22 +146,21 @@ enum Purpose {
     Register,
     KeepAlive(i64),
     Write(u8),
+    Order(String),
 }
 
 impl Coordination {
     /// Creates the part of a process that has just started. `saved` has the records of the process whose
     /// sessions it has inherited; nothing if it has none.
-    pub fn new(
-        settings: CoordinationSettings,
-        now_ms: u64,
-        saved: &[Option<ShardRecord<NodeName>>],
-    ) -> Coordination {
+    pub fn new(settings: CoordinationSettings, now_ms: u64, saved: &[SavedRecord]) -> Coordination {
         let mut shards = vec![Shard::default(); settings.shards.into()];
-        for (shard, record) in shards.iter_mut().zip(saved) {
-            shard.known.clone_from(record);
+        for (shard, saved) in shards.iter_mut().zip(saved) {
+            shard.known.clone_from(&saved.record);
+            shard.pending = saved.pending.clone().map(|(record, base)| Pending::of_before(record, base));
         }
         Coordination {
             shards,
+            version: 1,
             settings,
             began_ms: now_ms,
             map: Map::default(),
@@ -213,6 +225,7 @@ impl Coordination {
                 self.registration_answered(now_ms, asked_ms, &asked, answer);
             }
             Purpose::Write(shard) => self.written(now_ms, shard, id, answer),
+            Purpose::Order(text) => self.ordered(now_ms, &text, answer),
         }
     }
 
@@ -286,6 +299,28 @@ impl Coordination {
             })
         };
         self.shards.iter().filter(moves).count()
+    }
+
+    /// Returns what the next process needs to know about a shard's record.
+    pub fn saved(&self, shard: u8) -> SavedRecord {
+        let one = &self.shards[usize::from(shard)];
+        let pending = one.pending.as_ref().map(|pending| (pending.record.clone(), pending.base));
+        SavedRecord { record: one.known.clone(), pending }
+    }
+
+    /// Returns the record of a shard, as the node knows it.
+    pub fn record(&self, shard: u8) -> Option<&ShardRecord<NodeName>> {
+        self.shards.get(usize::from(shard))?.known.as_ref()
+    }
+
+    /// Number that grows when [`saved`](Self::saved) changes for some shard.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Properties of the node in its cluster.
+    pub fn settings(&self) -> &CoordinationSettings {
+        &self.settings
     }
 
     fn knows(&self, node: &NodeName) -> bool {

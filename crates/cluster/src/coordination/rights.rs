@@ -11,6 +11,9 @@ pub struct Rights {
     pub part: Part,
     /// End of the right to assign shared ports; 0 for none.
     pub assign_until: u64,
+    /// End of the time in which mappings go on that the backup does not know; 0 for none. It ends with the
+    /// lease or the promise also while the node assigns nothing because of a release.
+    pub keep_until: u64,
     /// End of the time in which the node translates; 0 for none.
     pub translate_until: u64,
     /// True if somebody may claim the shard when the right to assign ends: mappings that the backup does not
@@ -38,7 +41,7 @@ impl Coordination {
         let one = &self.shards[usize::from(shard)];
         let me = &self.settings.me;
         let part = one.known.as_ref().map_or(Part::None, |record| record.part(me));
-        let none = Rights { part, assign_until: 0, translate_until: 0, can_be_claimed: false };
+        let none = Rights { part, assign_until: 0, keep_until: 0, translate_until: 0, can_be_claimed: false };
         if part == Part::None {
             return none;
         }
@@ -50,12 +53,12 @@ impl Coordination {
         };
         let can_be_claimed = one.records().any(|record| needs_right(&self.settings.rules, record));
         let owns = one.records().all(|record| record.part(me) == Part::Owner);
-        let assign_until = match owns && one.order != Order::Tell {
-            false => 0,
-            true if can_be_claimed => self.lease_until().max(one.promise_claim_until).min(translate_until),
-            true => translate_until,
+        let keep_until = match part == Part::Owner && can_be_claimed {
+            true => self.lease_until().max(one.promise_claim_until).min(translate_until),
+            false => translate_until,
         };
-        Rights { part, assign_until, translate_until, can_be_claimed }
+        let assign_until = if owns && one.order != Order::Tell { keep_until } else { 0 };
+        Rights { part, assign_until, keep_until, translate_until, can_be_claimed }
     }
 
     pub(super) fn has_time(&self, now_ms: u64, shard: u8) -> bool {

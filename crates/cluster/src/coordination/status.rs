@@ -87,6 +87,11 @@ impl Coordination {
         ShardStatus { record, order, seat: one.seat, relation: one.relation }
     }
 
+    /// Returns whether a node is registered, as this one knows it.
+    pub fn is_registered(&self, node: &NodeName) -> bool {
+        self.map.is_registered(node)
+    }
+
     /// Returns whether another box has this node's name.
     pub fn is_double(&self) -> bool {
         self.registration.is_double

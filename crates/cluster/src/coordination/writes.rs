@@ -17,6 +17,13 @@ pub(super) struct Pending {
     again_ms: u64,
 }
 
+impl Pending {
+    /// Record that the process before this one has written.
+    pub(super) fn of_before(record: ShardRecord<NodeName>, base: i64) -> Pending {
+        Pending { record, base, change: None, id: None, again_ms: 0 }
+    }
+}
+
 /// Time until the next try, ms.
 const AGAIN_MS: u64 = 100;
 
@@ -52,6 +59,7 @@ impl Coordination {
         let id = self.submit(now_ms, store, Purpose::Write(shard), Call::Write(write));
         let pending = Pending { record, base, change: Some(change), id: Some(id), again_ms: 0 };
         self.shards[usize::from(shard)].pending = Some(pending);
+        self.version += 1;
     }
 
     /// Finds out the result of a write: once the present record is written again, the earlier write can not
@@ -66,6 +74,7 @@ impl Coordination {
         let Some(known) = one.known.clone() else {
             // The first record: reading tells whether it is there.
             self.shards[usize::from(shard)].pending = None;
+            self.version += 1;
             self.read_again(now_ms, 0);
             return;
         };
@@ -79,6 +88,7 @@ impl Coordination {
     }
 
     pub(super) fn written(&mut self, now_ms: u64, shard: u8, id: u64, answer: Result<Answer, StoreError>) {
+        self.version += 1;
         let one = &mut self.shards[usize::from(shard)];
         let Some(pending) = one.pending.as_mut().filter(|pending| pending.id == Some(id)) else { return };
         pending.id = None;

@@ -1,8 +1,10 @@
 //! Node of the simulation: its coordination, and what it has of each shard.
 
 use crate::server::{Client, Server};
-use gatun_cluster::coordination::{Coordination, CoordinationSettings, Holdings, Order, RelationFacts};
-use gatun_cluster::record::{NodeName, Part, ShardRecord};
+use gatun_cluster::coordination::{
+    Coordination, CoordinationSettings, Holdings, Order, RelationFacts, SavedRecord,
+};
+use gatun_cluster::record::{NodeName, Part};
 use gatun_cluster::target::Candidate;
 use gatun_cluster::{ClusterRules, ClusterTiming};
 use gatun_peer::ownership::Timing;
@@ -68,7 +70,7 @@ pub struct Node {
     /// Thousandths by which its clock is fast.
     pub rate: i64,
     /// Records that the state directory has.
-    saved: Vec<Option<ShardRecord<NodeName>>>,
+    saved: Vec<SavedRecord>,
     rules: ClusterRules,
     count: usize,
     instance: String,
@@ -85,7 +87,7 @@ impl Node {
         rules: ClusterRules,
         rate: i64,
     ) -> Node {
-        let saved = vec![None; SHARDS.into()];
+        let saved = vec![SavedRecord::default(); SHARDS.into()];
         let instance = format!("i{number}");
         let coordination = Node::begin((number, count), &instance, rules, 0, &saved);
         Node {
@@ -114,7 +116,7 @@ impl Node {
         instance: &str,
         rules: ClusterRules,
         now_ms: u64,
-        saved: &[Option<ShardRecord<NodeName>>],
+        saved: &[SavedRecord],
     ) -> Coordination {
         let one = |number: usize| Candidate { node: name(number), name: name(number).to_string(), weight: 1 };
         let settings = CoordinationSettings {
@@ -176,7 +178,7 @@ impl Node {
             holding.freed.clear();
             holding.ports.values_mut().for_each(|(_, is_known)| *is_known = false);
         }
-        self.saved[usize::from(shard)] = status.record.clone();
+        self.saved[usize::from(shard)] = self.coordination.saved(shard);
         let is_alone = status.record.as_ref().is_some_and(|record| record.backup.is_none());
         if rights.part == Part::Owner && is_alone {
             holding.has_state = true;
@@ -204,7 +206,7 @@ impl Node {
         self.life = life;
         if life == Life::Off {
             self.all = All(vec![Holding::default(); SHARDS.into()]);
-            self.saved = vec![None; SHARDS.into()];
+            self.saved = vec![SavedRecord::default(); SHARDS.into()];
         }
     }
 

@@ -6,7 +6,7 @@ use gatun_nat::feed::{FeedPolicy, FeedReader, Flow, Record, SessionScope, channe
 use gatun_nat::inspect::{BindingInfo, PortCursor, Selection, SessionCursor, SessionInfo};
 use gatun_nat::plan::Plan;
 use gatun_nat::session_file::{InheritedSessions, Renumbering, SavedSessions, SessionFile, SessionFilter};
-use gatun_nat::standby::{PeerAction, PeerCommand};
+use gatun_nat::standby::{Fence, PeerAction, PeerCommand};
 use gatun_nat::workers::{Shares, Steering};
 use gatun_nat::{FeedCursor, Instant, Nat, Sequence, Verdict};
 use gatun_peer::member::{EngineAnswer, EngineRequest, Engines};
@@ -41,6 +41,19 @@ pub struct Worker {
     queue: VecDeque<(usize, EngineRequest)>,
     /// Executed commands of the first request.
     done: usize,
+    /// Fences of shards.
+    fences: Vec<Fence>,
+}
+
+impl Worker {
+    fn execute(nat: &mut Nat, fences: &mut [Fence], now: Instant, commands: &mut [PeerCommand]) {
+        nat.standby(now, commands);
+        for command in commands {
+            if let PeerAction::Until(shards, fence) = command.action {
+                shards.iter().for_each(|shard| fences[usize::from(shard)] = fence);
+            }
+        }
+    }
 }
 
 /// Workers of a box, as one of the members sees them.
@@ -112,7 +125,8 @@ impl Workers {
             nat.begin_standby();
             let (feed, reader) = channel(policy, ring, generation);
             nat.attach_peer_feed(Some(Box::new(feed)));
-            all.push(Worker { nat, feed: reader, file, queue: VecDeque::new(), done: 0 });
+            let fences = vec![Fence::default(); 256];
+            all.push(Worker { nat, feed: reader, file, queue: VecDeque::new(), done: 0, fences });
         }
         let mut records = RecordQueues::new(workers, ring);
         let answers = (0..members).map(|_| {
@@ -135,7 +149,9 @@ impl Workers {
 
     /// Executes a command at once.
     pub fn order(&mut self, now: Instant, action: PeerAction) {
-        self.all.iter_mut().for_each(|one| one.nat.standby(now, &mut [PeerCommand::new(action)]));
+        for Worker { nat, fences, .. } in &mut self.all {
+            Worker::execute(nat, fences, now, &mut [PeerCommand::new(action)]);
+        }
     }
 
     /// Inherits the sessions of a killed process.
@@ -152,13 +168,13 @@ impl Workers {
 
     /// Executes a part of the first request to a worker.
     pub fn work(&mut self, worker: usize, now: Instant, budget: usize) {
-        let Worker { nat, queue, done, .. } = &mut self.all[worker];
+        let Worker { nat, queue, done, fences, .. } = &mut self.all[worker];
         nat.expire(now, budget);
         let answer = match queue.front_mut().map(|(_, request)| request) {
             None => return,
             Some(EngineRequest::Commands(commands)) => {
                 let end = commands.len().min(*done + budget);
-                nat.standby(now, &mut commands[*done..end]);
+                Worker::execute(nat, fences, now, &mut commands[*done..end]);
                 *done = end;
                 if end < commands.len() {
                     return;
@@ -181,6 +197,13 @@ impl Workers {
         };
         let member = queue.pop_front().map_or(0, |(member, _)| member);
         self.answers[member].push_back((worker, answer));
+    }
+
+    /// Returns whether packets of a public address are not translated any more.
+    pub fn is_fenced(&self, now: Instant, address: std::net::Ipv4Addr) -> bool {
+        let (worker, shard) = (self.owner_of_address(address), self.steering.shard_of_address(address));
+        let fence = worker.zip(shard).map(|(worker, shard)| self.all[worker].fences[usize::from(shard)]);
+        fence.and_then(|fence| fence.translate).is_some_and(|until| now >= until)
     }
 
     /// Returns all bindings.

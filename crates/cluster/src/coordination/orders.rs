@@ -1,0 +1,79 @@
+//! Orders of the operator, as keys of the cluster that all nodes see.
+
+use super::{Coordination, Purpose};
+use crate::record::NodeName;
+use crate::store::{Answer, Call, Put, Store, StoreError, Write};
+use std::fmt;
+
+/// Order of the operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClusterOrder {
+    /// A node gives its shards away.
+    Drain(NodeName),
+    /// It takes part again.
+    Undrain(NodeName),
+    /// A node is off and has lost its state: nobody waits for the end of its hold.
+    Gone(NodeName),
+}
+
+impl ClusterOrder {
+    fn node(&self) -> &NodeName {
+        match self {
+            ClusterOrder::Drain(node) | ClusterOrder::Undrain(node) | ClusterOrder::Gone(node) => node,
+        }
+    }
+}
+
+impl fmt::Display for ClusterOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ClusterOrder::Drain(node) => write!(f, "drain {node}"),
+            ClusterOrder::Undrain(node) => write!(f, "undrain {node}"),
+            ClusterOrder::Gone(node) => write!(f, "gone {node}"),
+        }
+    }
+}
+
+impl Coordination {
+    /// Passes an order to all nodes. An event tells whether it was written.
+    ///
+    /// # Errors
+    /// Says why it cannot be given now.
+    pub fn order(&mut self, now_ms: u64, store: &mut dyn Store, order: &ClusterOrder) -> Result<(), String> {
+        let node = order.node();
+        if !self.knows(node) && !self.map.names().any(|one| one == node) {
+            return Err(format!("{node:?} is no node of this cluster"));
+        }
+        if !self.map.is_live {
+            return Err("etcd cannot be reached: try again".to_owned());
+        }
+        let (_, _, _, number) = self.map.registration(node);
+        let put = |key: String, value: String| Put { key, value, lease: 0 };
+        let write = match order {
+            ClusterOrder::Drain(_) => {
+                Write { puts: vec![put(self.key("drains", node), "1".to_owned())], ..Write::default() }
+            }
+            ClusterOrder::Undrain(_) => Write { deletes: vec![self.key("drains", node)], ..Write::default() },
+            ClusterOrder::Gone(_) if self.map.is_registered(node) => {
+                return Err(format!("{node:?} is registered, so it is not off"));
+            }
+            ClusterOrder::Gone(_) => Write {
+                // It may have registered meanwhile.
+                compares: vec![(self.key("nodes", node), 0)],
+                puts: vec![put(self.key("gone", node), format!("number={number}"))],
+                deletes: vec![],
+            },
+        };
+        self.submit(now_ms, store, Purpose::Order(order.to_string()), Call::Write(write));
+        Ok(())
+    }
+
+    pub(super) fn ordered(&mut self, now_ms: u64, text: &str, answer: Result<Answer, StoreError>) {
+        let result = match answer {
+            Ok(Answer::Written(true, _)) => "done".to_owned(),
+            Ok(_) => "not done: the node is registered again".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        self.note(now_ms, format!("{text}: {result}"));
+    }
+}

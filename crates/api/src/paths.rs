@@ -70,6 +70,11 @@ pub enum Operation {
     Peer,
     PeerRelease,
     PeerTakeover,
+    Cluster,
+    ClusterEvents,
+    ClusterDrain,
+    ClusterUndrain,
+    ClusterGone,
     Log,
     LogLevel,
     SetLogLevel,
@@ -287,6 +292,11 @@ const LEVEL: &[Parameter] = &[Parameter {
 const SWITCH: &[Parameter] =
     &[Parameter { required: true, ..optional("switch", String::reference, "Name of the switch.") }];
 
+const NODE: &[Parameter] = &[optional("node", String::reference, "Name of the node; default: this one.")];
+
+const OTHER_NODE: &[Parameter] =
+    &[Parameter { required: true, ..optional("node", String::reference, "Name of the node.") }];
+
 const CONFIRM: &[Parameter] = &[optional(
     "confirm_seconds",
     u32::reference,
@@ -420,6 +430,17 @@ pub const ENDPOINTS: &[Endpoint] = &[
         .by(Method::Post),
     get("/v1/peer/takeover", Operation::PeerTakeover, Described::of::<Peer>(), "Declares that the other box of the pair is off and has lost its sessions: this one owns all public addresses after `takeover_in_ms`.")
         .by(Method::Post),
+    get("/v1/cluster", Operation::Cluster, Described::of::<Cluster>(), "The cluster as this node knows it: nodes, owner and backup of each shard, counters."),
+    get("/v1/cluster/events", Operation::ClusterEvents, Described::of::<ClusterEvents>(), "Latest events of the cluster, as this node saw them."),
+    get("/v1/cluster/drain", Operation::ClusterDrain, Described::of::<Cluster>(), "Has a node give all its shards away. The answer is the state when it begins.")
+        .by(Method::Post)
+        .with(&[NODE]),
+    get("/v1/cluster/undrain", Operation::ClusterUndrain, Described::of::<Cluster>(), "Has a drained node get shards again.")
+        .by(Method::Post)
+        .with(&[NODE]),
+    get("/v1/cluster/gone", Operation::ClusterGone, Described::of::<Cluster>(), "Declares that a node is off, or has lost its sessions: others take its shards over without waiting for its hold.")
+        .by(Method::Post)
+        .with(&[OTHER_NODE]),
     get("/v1/log", Operation::Log, Described::of::<LogStore>(), "The log of public port holders: contents and losses."),
     get("/v1/log-level", Operation::LogLevel, Described::of::<LogLevelSetting>(), "Log level of the daemon's standard error."),
     get("/v1/log-level", Operation::SetLogLevel, Described::of::<LogLevelSetting>(), "Sets the log level until the daemon ends.")

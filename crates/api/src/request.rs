@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn an_unknown_word_of_an_answer_is_other_and_no_word_that_can_be_asked_for() {
-        assert_eq!(serde_json::from_str::<Part>("\"cluster\"").unwrap(), Part::Other);
+        assert_eq!(serde_json::from_str::<Part>("\"turbine\"").unwrap(), Part::Other);
         assert_eq!(serde_json::from_str::<Part>("\"log\"").unwrap(), Part::Log);
         assert!("other".parse::<Protocol>().is_err() && !Protocol::ALL.contains(&Protocol::Other));
     }

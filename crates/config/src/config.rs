@@ -6,6 +6,7 @@ use crate::problem::MappingFile;
 use crate::routes;
 use crate::sections::announce::Announce;
 use crate::sections::api::Api;
+use crate::sections::cluster::Cluster;
 use crate::sections::dpdk::Dpdk;
 use crate::sections::events::EventSink;
 use crate::sections::export::Export;
@@ -15,11 +16,11 @@ use crate::sections::offload::Offload;
 use crate::sections::peer::Peer;
 use crate::sections::port::Port;
 use crate::sections::state::StateDir;
-use gatun_nat::plan::Net4;
+use gatun_nat::plan::{Net4, Net6};
 use gatun_nat::workers::Shares;
 use gatun_nat::{EventKinds, Plan};
 use std::borrow::Cow;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// Loaded, consistent configuration.
 #[derive(Clone, Debug)]
@@ -56,6 +57,8 @@ pub struct Config {
     pub announce: Option<Announce>,
     /// The other box of a pair. `None` also without a stateful instance.
     pub peer: Option<Peer>,
+    /// Cluster that this box is a node of. `None` also without a stateful instance.
+    pub cluster: Option<Cluster>,
     /// Mapping files that were read, by their names in `eam_file`.
     pub mapping_files: Vec<MappingFile>,
     /// The text of the configuration; empty if it is longer than 40 MiB.
@@ -66,9 +69,33 @@ pub struct Config {
 
 impl Config {
     /// The networks whose packets have to reach a port with `routes = "auto"`: translation prefixes, pools,
-    /// the IPv4 side of mappings, and the translator's own addresses, each once.
+    /// the IPv4 side of mappings, and the translator's own addresses, each once. In a cluster also the tunnel
+    /// address of this node.
     pub fn routes(&self) -> Vec<Network> {
-        routes::auto_routes(&self.plan)
+        let mut routes = routes::auto_routes(&self.plan);
+        routes.extend(self.cluster.as_ref().and_then(Cluster::own).map(|node| match node.tunnel {
+            IpAddr::V4(addr) => Network::V4(Net4 { addr, len: 32 }),
+            IpAddr::V6(addr) => Network::V6(Net6 { addr, len: 128 }),
+        }));
+        routes
+    }
+
+    /// Chooses the node of the cluster that this box is: `given`, the one of the file, or the one with the
+    /// host's name. Without a cluster, `given` must be `None`.
+    ///
+    /// # Errors
+    /// There is no such node.
+    pub fn choose_node(&mut self, given: Option<&str>, host: &str) -> Result<(), String> {
+        match (&mut self.cluster, given) {
+            (Some(cluster), given) => cluster.choose_own(given, host)?,
+            (None, Some(name)) => {
+                return Err(format!("--node {name}: the configuration has no [cluster] that has an effect"));
+            }
+            (None, None) => return Ok(()),
+        }
+        let networks = self.routes();
+        self.announce.iter_mut().for_each(|announce| announce.networks.clone_from(&networks));
+        Ok(())
     }
 
     /// The IPv4 side of mappings whose hosts reach all IPv4 destinations through a prefix, as behind a CLAT

@@ -3,6 +3,7 @@
 
 mod addresses;
 mod allocation;
+mod cluster;
 mod ethernet;
 mod fastpath;
 mod log;
@@ -15,9 +16,11 @@ use crate::config::Config;
 use crate::problem::Problems;
 use crate::sections::Sections;
 use crate::sections::announce::Announce;
+use crate::sections::cluster::RawCluster;
 use crate::sections::eam::RawEam;
 use crate::sections::nat44::RawNat44;
 use crate::sections::nat64::RawNat64;
+use crate::sections::peer::Peer;
 use crate::sections::port::{DeviceMode, Port, RawPort, Routes};
 use crate::sections::siit::RawSiit;
 use gatun_nat::plan::{EventPlan, Nat44, Nat64, Pool4, Siit};
@@ -71,8 +74,7 @@ pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
     let workers = read.workers.map(|workers| (workers.cores, Some(workers.span)));
     let (cores, workers_span) = workers.unwrap_or_default();
     let (dpdk, dpdk_span) = read.dpdk.map(|dpdk| (dpdk.settings, Some(dpdk.span))).unwrap_or_default();
-    let (api, metrics, state) = (read.api, read.metrics, read.state);
-    let (announce, raw_peer) = (read.announce, read.peer);
+    let (api, metrics, state, announce) = (read.api, read.metrics, read.state, read.announce);
     let mut config = Config {
         plan,
         ports,
@@ -90,6 +92,7 @@ pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
         offload,
         announce: None,
         peer: None,
+        cluster: None,
         mapping_files: problems.mapping_files(),
         text: String::new(),
         revision: String::new(),
@@ -101,8 +104,20 @@ pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
     offload::check(&config, offload_span, &port_spans, problems);
     check_workers(&config, &port_spans, problems);
     check_cores(&config, workers_span, problems);
-    config.peer = raw_peer.and_then(|(peer, span)| peer::check(&config, peer, &span, problems));
+    add_boxes(&mut config, (read.peer, read.cluster), read.translator.own4.as_ref(), problems);
     config
+}
+
+/// Adds the pair or the cluster. `own4` is the own address, if the file has it.
+fn add_boxes(
+    config: &mut Config,
+    (peer, cluster): (Option<(Peer, Range<usize>)>, Option<RawCluster>),
+    own4: Option<&Spanned<Ipv4Addr>>,
+    problems: &mut Problems,
+) {
+    config.peer = peer.and_then(|(peer, span)| peer::check(config, peer, &span, problems));
+    let own4_span = own4.map(Spanned::span);
+    config.cluster = cluster.and_then(|raw| cluster::check(config, raw, own4_span, problems));
 }
 
 /// Adds the announced routes with their networks, and refuses a marker device that is a port.

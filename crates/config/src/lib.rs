@@ -43,6 +43,7 @@ pub use reference::reference_page;
 pub use schema::json_schema;
 pub use sections::announce::Announce;
 pub use sections::api::{Api, ApiSocket, ApiTls};
+pub use sections::cluster::{CLUSTER_DIRECTORY, Cluster, ClusterNode, node_certificate_name};
 pub use sections::dpdk::Dpdk;
 pub use sections::ethernet::{Answers, Driver, Ethernet, XdpMode};
 pub use sections::events::EventSink;

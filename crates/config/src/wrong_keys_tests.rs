@@ -85,12 +85,21 @@ fn file(place: &Place, key: &Key, line: &str) -> (String, usize) {
     if key.name == "switch_port" {
         text.push_str("backend = \"dpdk\"\ndevice = \"net_null0\"\naddresses = [\"198.51.100.1/24\"]\n");
     }
-    for (one, other) in
-        [("p4info", "program_file"), ("program_file", "p4info"), ("server_name", "certificates")]
-    {
+    for (one, other) in [
+        ("p4info", "program_file"),
+        ("program_file", "p4info"),
+        ("server_name", "certificates"),
+        ("etcd_user", "etcd_password_file"),
+    ] {
         if key.name == one {
             text.push_str(&format!("{other} = \"/etc/other\"\n"));
         }
+    }
+    if key.name == "etcd_directory" {
+        text = text.replace("http://", "https://");
+    }
+    if key.name == "etcd_password_file" {
+        text.push_str("etcd_user = \"gatun\"\n");
     }
     if key.name == "switch" {
         text.push_str("switch_port = 1\nbackend = \"dpdk\"\ndevice = \"net_null0\"\naddresses = [\"198.51.100.1/24\"]\n");

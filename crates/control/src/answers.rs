@@ -9,7 +9,7 @@ use crate::query::{BadRequest, LIMIT_MAX, Query, address4, transport};
 use crate::response::{Answer, ApiRequest, Refusal, json};
 use crate::troubles;
 use crate::worker_requests::WorkerError;
-use crate::{Control, Planned};
+use crate::{Control, Facts, Planned};
 use gatun_api::paths::{self, Endpoint, Operation};
 use gatun_api::request;
 use gatun_api::types as api;
@@ -71,11 +71,7 @@ impl Control {
             Operation::History => json(&self.history.answer()),
             Operation::Ports => json(&facts.ports),
             Operation::Workers => json(&self.worker_list().await),
-            Operation::Instances => {
-                let all = self.total().await?.instances;
-                let told = all.iter().map(|stats| conversion::instance(stats, &facts.selectors));
-                json(&told.collect::<Vec<_>>())
-            }
+            Operation::Instances => json(&self.instances(&facts).await?),
             Operation::Pools => {
                 json(&self.total().await?.pools.iter().map(conversion::pool).collect::<Vec<_>>())
             }
@@ -117,12 +113,23 @@ impl Control {
             Operation::PeerRelease | Operation::PeerTakeover => {
                 json(&self.peer_request(endpoint.what, asked).await?)
             }
+            Operation::Cluster => json(&(self.setup.cluster.state)()),
+            Operation::ClusterEvents => json(&(self.setup.cluster.events)()),
+            Operation::ClusterDrain | Operation::ClusterUndrain | Operation::ClusterGone => {
+                json(&self.cluster_request(endpoint.what, &query, asked).await?)
+            }
             Operation::Log => json(&conversion::log_store(&(self.setup.figures)())),
             Operation::LogLevel => json(&api::LogLevelSetting { level: self.setup.level.get() }),
             Operation::SetLogLevel => json(&self.set_level(&query, asked)?),
             Operation::Metrics => self.metrics(asked.openmetrics).await,
             Operation::OpenApi => json(&gatun_api::openapi::document()),
         })
+    }
+
+    /// The instances, with the packets of all workers.
+    async fn instances(&self, facts: &Facts) -> Result<Vec<api::Instance>, WorkerError> {
+        let all = self.total().await?.instances;
+        Ok(all.iter().map(|stats| conversion::instance(stats, &facts.selectors)).collect())
     }
 
     /// The metrics of all workers that answer.
@@ -137,6 +144,7 @@ impl Control {
             offload: (self.setup.offload)(),
             health: (self.setup.health)(),
             peer: (self.setup.peer.state)(),
+            cluster: (self.setup.cluster.state)(),
             clients_refused: self
                 .setup
                 .remote_access
@@ -206,6 +214,7 @@ impl Control {
     fn other_troubles(&self) -> Vec<api::Trouble> {
         let now_s = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
         let mut found = troubles::of_peer(&(self.setup.peer.state)(), now_s);
+        found.extend(troubles::of_cluster(&(self.setup.cluster.state)(), now_s));
         found.extend((self.setup.troubles)());
         found
     }

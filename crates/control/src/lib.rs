@@ -23,6 +23,7 @@
 mod answers;
 mod audit;
 mod cleared;
+mod cluster;
 mod config_requests;
 pub mod configure;
 mod connections;
@@ -55,6 +56,7 @@ mod troubles;
 mod worker_requests;
 
 pub use audit::{AuditQuestion, AuditReply, Auditor};
+pub use cluster::{ClusterControl, NodeOrder, NodeRequest};
 pub use conversion::protocol;
 pub use events::EventTap;
 use gatun_api::types;
@@ -220,6 +222,8 @@ pub struct Setup {
     pub health: Box<dyn Fn() -> types::Health + Send + Sync>,
     /// The other box of a pair.
     pub peer: PeerControl,
+    /// Nodes of a cluster.
+    pub cluster: ClusterControl,
     /// Declares a P4 switch gone, or says why not. It may take seconds.
     pub switch_gone: SwitchGone,
     /// Says who translates the packets of an offloaded session. It may take seconds.

@@ -1,6 +1,7 @@
 //! Metrics for Prometheus. One list has every name and its meaning; the scraped text and the reference page
 //! (docs/reference/metrics.md) are made from it. Names are stable.
 
+mod cluster;
 mod fast_paths;
 mod kinds;
 mod list;
@@ -10,6 +11,7 @@ mod read;
 use crate::conversion::Names;
 use crate::subscriber_totals::{BOUNDS, Distribution, SubscriberTotals};
 use crate::{Facts, LogFigures};
+use cluster::CLUSTER;
 use fast_paths::FAST_PATHS;
 use gatun_worker::Snapshot;
 use list::METRICS;
@@ -29,6 +31,7 @@ pub(crate) struct Scrape {
     pub(crate) offload: gatun_api::types::Offload,
     pub(crate) health: gatun_api::types::Health,
     pub(crate) peer: gatun_api::types::Peer,
+    pub(crate) cluster: gatun_api::types::Cluster,
     /// Clients refused over TCP, if it is configured: reason and number.
     pub(crate) clients_refused: Vec<(&'static str, u64)>,
     /// `None` if a worker does not answer.
@@ -133,7 +136,7 @@ impl Samples<'_> {
 
 /// All metrics.
 fn all() -> impl Iterator<Item = &'static Metric> {
-    METRICS.iter().chain(FAST_PATHS).chain(PEER)
+    METRICS.iter().chain(FAST_PATHS).chain(PEER).chain(CLUSTER)
 }
 
 /// The text of a scrape.
@@ -199,6 +202,7 @@ mod tests {
             offload: gatun_api::types::Offload::default(),
             health: gatun_api::types::Health::default(),
             peer: pair(),
+            cluster: gatun_api::types::Cluster::default(),
             clients_refused: vec![("role", 3)],
             subscribers: Some(Subscribers { names: Names::default(), totals: SubscriberTotals::default() }),
         }
@@ -238,6 +242,65 @@ mod tests {
         let text = render(&scrape, false);
         let values: Vec<_> = text.lines().filter(|line| line.starts_with("gatun_peer_")).collect();
         assert_eq!(values, ["gatun_peer_wanted 0"]);
+    }
+
+    #[test]
+    fn a_cluster_has_values_and_a_single_box_only_says_that_it_is_none() {
+        use gatun_api::types::{BackupPhase, Cluster, ClusterNode, ClusterShard, ClusterState, ShardPart};
+        let node = |name: &str, is_registered| ClusterNode {
+            name: name.to_owned(),
+            is_this: name == "a",
+            is_configured: true,
+            weight: 1,
+            is_registered,
+            absent_ms: None,
+            is_drained: false,
+            is_gone: false,
+            owned: 0,
+            backed: 0,
+            connection: None,
+        };
+        let shard = |number, owner: &str, part, phase| ClusterShard {
+            number,
+            addresses: Vec::new(),
+            epoch: 1,
+            owner: Some(owner.to_owned()),
+            backup: Some("c".to_owned()),
+            phase,
+            part,
+            assigns: part == ShardPart::Owner,
+            translates_for_ms: None,
+            is_synced: false,
+        };
+        let mut scrape = scrape();
+        scrape.cluster = Cluster {
+            state: ClusterState::WithoutEtcd,
+            etcd_failed_ms: Some(2_500),
+            nodes: vec![node("a", true), node("b", false), node("c", false)],
+            shards: vec![
+                shard(0, "a", ShardPart::Owner, Some(BackupPhase::Ready)),
+                shard(1, "b", ShardPart::None, Some(BackupPhase::Filling)),
+            ],
+            ..Cluster::default()
+        };
+        let text = render(&scrape, false);
+        for line in [
+            "gatun_cluster_wanted 1",
+            "gatun_cluster_registered 0",
+            "gatun_cluster_etcd_failed_seconds 2.500",
+            "gatun_cluster_owned_shards 1",
+            "gatun_cluster_assigning_shards 1",
+            "gatun_cluster_unbacked_shards 1",
+            "gatun_cluster_orphan_shards 1",
+            "gatun_cluster_node_registered{node=\"a\"} 1",
+            "gatun_cluster_node_registered{node=\"b\"} 0",
+        ] {
+            assert!(text.contains(&format!("\n{line}\n")), "{line}: {text}");
+        }
+        scrape.cluster = Cluster::default();
+        let text = render(&scrape, false);
+        let values: Vec<_> = text.lines().filter(|line| line.starts_with("gatun_cluster_")).collect();
+        assert_eq!(values, ["gatun_cluster_wanted 0"]);
     }
 
     #[test]

@@ -1,8 +1,13 @@
 //! Conditions that need attention, for `status`, `top`, `doctor` and the web page.
 
 use crate::{ExportFigures, LogFigures, StoreFigures};
-use gatun_api::types::{Part, Peer, PeerState, RENEW_DAYS, Trouble, Urgency, days_until};
+use gatun_api::types::{
+    Cluster, ClusterState, Part, Peer, PeerState, RENEW_DAYS, Trouble, Urgency, days_until,
+};
 use gatun_wire::text::{counted, group};
+
+/// Time for which etcd may fail before that is a trouble: an election takes some seconds, ms.
+const ETCD_FAILED_MS: u64 = 10_000;
 
 /// Lists the troubles of a daemon with so many workers, the worst first. `others` holds troubles that are
 /// already known.
@@ -54,19 +59,73 @@ pub(crate) fn of_peer(peer: &Peer, now_s: u64) -> Vec<Trouble> {
         let keys = peer.differences.join(", ");
         add(Urgency::Warning, format!("the configurations of both boxes of the pair differ: {keys}"));
     }
-    match peer.certificate_end_s.map(|end| days_until(end, now_s)) {
-        Some(None) => {
-            add(Urgency::Bad, "the certificate of the pair has ended: use `gatun peer renew`".to_owned())
-        }
-        Some(Some(days)) if days < RENEW_DAYS => {
-            let days = counted(days, "day");
-            add(
-                Urgency::Warning,
-                format!("the certificate of the pair ends in {days}: use `gatun peer renew`"),
-            );
+    let what = "the certificate of the pair";
+    found.extend(of_certificate(peer.certificate_end_s, now_s, (Part::Peer, what, "gatun peer renew")));
+    found
+}
+
+/// Trouble of a certificate that ends soon.
+fn of_certificate(
+    end_s: Option<u64>,
+    now_s: u64,
+    (part, whose, command): (Part, &str, &str),
+) -> Option<Trouble> {
+    let (urgency, end) = match days_until(end_s?, now_s) {
+        None => (Urgency::Bad, "has ended".to_owned()),
+        Some(days) if days < RENEW_DAYS => (Urgency::Warning, format!("ends in {}", counted(days, "day"))),
+        Some(_) => return None,
+    };
+    Some(Trouble { urgency, part, what: format!("{whose} {end}: use `{command}`") })
+}
+
+/// Lists the troubles of a node of a cluster. `now_s` is the time, seconds since 1970.
+pub(crate) fn of_cluster(cluster: &Cluster, now_s: u64) -> Vec<Trouble> {
+    if cluster.state == ClusterState::Off {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    let mut add = |urgency, what: String| found.push(Trouble { urgency, part: Part::Cluster, what });
+    let why = cluster.reason.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+    match cluster.state {
+        ClusterState::Waiting => add(Urgency::Bad, format!("this node translates nothing{why}")),
+        ClusterState::Double => add(Urgency::Bad, "another box has the name of this node".to_owned()),
+        ClusterState::Stopped => add(Urgency::Bad, format!("this node does nothing for the cluster{why}")),
+        _ if cluster.reason.is_some() => {
+            add(Urgency::Bad, format!("the other nodes get no sessions{why}"));
         }
         _ => {}
     }
+    if let (Some(error), Some(ms)) = (&cluster.etcd_error, cluster.etcd_failed_ms)
+        && ms >= ETCD_FAILED_MS
+    {
+        let what = format!("etcd has failed for {} s: {error}; nothing can move", ms / 1_000);
+        add(Urgency::Bad, what);
+    }
+    for node in cluster.away() {
+        let ms = node.absent_ms.map_or_else(String::new, |ms| format!(" for {} s", ms / 1_000));
+        add(Urgency::Bad, format!("node {} is away{ms}", node.name));
+    }
+    let shards = |count: usize| counted(count as u64, "shard");
+    match (cluster.orphans().count(), cluster.unbacked().count()) {
+        (0, 0) => {}
+        (0, unbacked) => {
+            let what = format!("{} without a backup that has all sessions", shards(unbacked));
+            add(Urgency::Warning, what);
+        }
+        (orphans, _) => add(Urgency::Bad, format!("{} without a holder that is here", shards(orphans))),
+    }
+    let connections = cluster.nodes.iter().filter_map(|node| Some((node, node.connection.as_ref()?)));
+    for (node, connection) in connections {
+        if !connection.differences.is_empty() {
+            let keys = connection.differences.join(", ");
+            add(Urgency::Bad, format!("the configuration differs from that of node {}: {keys}", node.name));
+        } else if node.is_registered && connection.connected_for_ms.is_none() {
+            let why = connection.reason.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+            add(Urgency::Warning, format!("node {} is not connected{why}", node.name));
+        }
+    }
+    let what = (Part::Cluster, "the certificate of this node", "gatun cluster renew");
+    found.extend(of_certificate(cluster.certificate_end_s, now_s, what));
     found
 }
 
@@ -129,6 +188,87 @@ mod tests {
         assert_eq!(texts, [keys, end]);
         peer.certificate_end_s = Some(19 * DAY_S);
         assert_eq!(of(&peer)[1].0, Urgency::Bad);
+    }
+
+    #[test]
+    fn a_cluster_that_does_not_work_is_a_trouble() {
+        use gatun_api::types::{
+            BackupPhase, ClusterNode, ClusterShard, NodeConnection, PeerCounters, ShardPart,
+        };
+        let of = |cluster: &Cluster| {
+            let found = of_cluster(cluster, 20 * DAY_S);
+            found.into_iter().map(|trouble| (trouble.urgency, trouble.what)).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&Cluster::default()), []);
+        let connection = NodeConnection {
+            address: "10.0.0.2:7465".into(),
+            connected_for_ms: Some(5),
+            reason: None,
+            shards: 1,
+            differences: Vec::new(),
+            counters: PeerCounters::default(),
+        };
+        let node = |name: &str, connection| ClusterNode {
+            name: name.to_owned(),
+            is_this: name == "a",
+            is_configured: true,
+            weight: 1,
+            is_registered: true,
+            absent_ms: None,
+            is_drained: false,
+            is_gone: false,
+            owned: 1,
+            backed: 0,
+            connection,
+        };
+        let shard = ClusterShard {
+            number: 0,
+            addresses: Vec::new(),
+            epoch: 1,
+            owner: Some("a".into()),
+            backup: Some("b".into()),
+            phase: Some(BackupPhase::Ready),
+            part: ShardPart::Owner,
+            assigns: true,
+            translates_for_ms: Some(9),
+            is_synced: true,
+        };
+        let well = Cluster {
+            state: ClusterState::Registered,
+            nodes: vec![node("a", None), node("b", Some(connection))],
+            shards: vec![shard],
+            ..Cluster::default()
+        };
+        assert_eq!(of(&well), []);
+        let mut cluster = well.clone();
+        cluster.state = ClusterState::WithoutEtcd;
+        (cluster.etcd_error, cluster.etcd_failed_ms) = (Some("no answer".into()), Some(9_999));
+        assert_eq!(of(&cluster), []);
+        cluster.etcd_failed_ms = Some(12_000);
+        let what = "etcd has failed for 12 s: no answer; nothing can move";
+        assert_eq!(of(&cluster), [(Urgency::Bad, what.to_owned())]);
+        let mut cluster = well.clone();
+        cluster.nodes[1].connection.as_mut().unwrap().connected_for_ms = None;
+        assert_eq!(of(&cluster), [(Urgency::Warning, "node b is not connected".to_owned())]);
+        cluster.nodes[1].connection.as_mut().unwrap().differences = vec!["pool.res.ports".into()];
+        assert!(of(&cluster)[0].1.ends_with("that of node b: pool.res.ports"));
+        (cluster.nodes[1].is_registered, cluster.nodes[1].absent_ms) = (false, Some(7_000));
+        cluster.nodes[1].connection = None;
+        cluster.shards[0].phase = Some(BackupPhase::Filling);
+        let bad = (Urgency::Bad, "node b is away for 7 s".to_owned());
+        let warning = (Urgency::Warning, "1 shard without a backup that has all sessions".to_owned());
+        assert_eq!(of(&cluster), [bad, warning]);
+        cluster.nodes[0].is_registered = false;
+        assert!(of(&cluster).iter().any(|(_, what)| what == "1 shard without a holder that is here"));
+        let mut cluster = well;
+        (cluster.state, cluster.reason) = (ClusterState::Waiting, Some("it waits for etcd".into()));
+        assert_eq!(
+            of(&cluster),
+            [(Urgency::Bad, "this node translates nothing: it waits for etcd".to_owned())]
+        );
+        (cluster.state, cluster.reason) = (ClusterState::Registered, None);
+        cluster.certificate_end_s = Some(21 * DAY_S);
+        assert!(of(&cluster)[0].1.contains("ends in 1 day: use `gatun cluster renew`"));
     }
 
     #[test]

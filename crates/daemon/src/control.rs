@@ -16,7 +16,9 @@ use gatun_config::{Api, ApiSocket, ApiTls};
 use gatun_control::configure::ConfigOrders;
 use gatun_control::listen::{self, SocketFile};
 use gatun_control::secure::{Files, Secure};
-use gatun_control::{ClientTimeouts, Facts, Listeners, PeerControl, RemoteAccess, Setup, SharedFacts};
+use gatun_control::{
+    ClientTimeouts, ClusterControl, Facts, Listeners, PeerControl, RemoteAccess, Setup, SharedFacts,
+};
 use gatun_wire::text::counted;
 use gatun_worker::Handle;
 use std::io;
@@ -47,7 +49,7 @@ pub(super) struct Process {
     pub(super) helper: HelperState,
     pub(super) fast_paths: FastPathStates,
     pub(super) health: HealthControl,
-    pub(super) peer: PeerControl,
+    pub(super) boxes: (PeerControl, ClusterControl),
 }
 
 /// States of fast paths, and orders to the one that is on.
@@ -239,7 +241,7 @@ impl Sockets {
     pub(super) fn serve(
         self,
         settings: &Settings,
-        Process { workers, sandbox, helper, fast_paths, health, peer }: Process,
+        Process { workers, sandbox, helper, fast_paths, health, boxes: (peer, cluster) }: Process,
         event_sinks: &EventSinks,
         configure: ConfigOrders,
         output: &Output,
@@ -266,6 +268,7 @@ impl Sockets {
             offload: Box::new(move || p4()),
             health: Box::new(move || health.state()),
             peer,
+            cluster,
             translator_of: Box::new(move |session| translators.translator_of(session)),
             switch_gone: Box::new(move |name| gone.set_gone(name)),
             traced_sessions: Box::new(move |filter| orders.exclude(filter)),

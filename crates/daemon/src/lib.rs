@@ -3,7 +3,9 @@
 //! [`run`] executes the stages of `stages/`. Each consumes the previous one.
 #![forbid(unsafe_code)]
 
+mod boxes;
 mod by_instance;
+mod cluster;
 mod collectors;
 mod config_file;
 mod connector;
@@ -62,6 +64,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub use cluster::{ClusterSettings, restarts as cluster_restarts};
 pub use control::ControlSettings;
 pub use event_sinks::difference::{Changes, SinkSettings};
 pub use fastpath::{changes as fastpath_changes, detach as detach_fastpath, restarts as fastpath_restarts};
@@ -115,12 +118,21 @@ pub struct Settings {
     pub announce: Option<Announce>,
     /// The other box of a pair.
     pub peer: Option<Peer>,
+    /// Cluster that this box is a node of.
+    pub cluster: Option<ClusterSettings>,
     /// Files of mappings that the configuration names.
     pub mapping_files: Vec<MappingFile>,
     /// Memory and disk space of a fully used daemon.
     pub costs: Costs,
     /// Memory by table.
     pub needs: MemoryNeeds,
+}
+
+impl Settings {
+    /// Returns whether other boxes have the sessions of this one, too.
+    pub(crate) fn has_other_boxes(&self) -> bool {
+        self.peer.is_some() || self.cluster.is_some()
+    }
 }
 
 /// Memory and disk space of a configuration if all tables are full.

@@ -3,9 +3,9 @@
 //! All memory is allocated before the first packet: memory that is only promised is refused on the busiest
 //! day, and ends the process.
 
-use super::{PortSettings, Settings, fastpath, offload, peer};
+use super::{ClusterSettings, PortSettings, Settings, cluster, fastpath, offload, peer};
 use gatun_api::types::TablePages;
-use gatun_config::{Bytes, FastPath, Memory};
+use gatun_config::{Bytes, Cluster, FastPath, Memory};
 use gatun_nat::Plan;
 use gatun_nat::memory::TableBytes;
 use gatun_nat::session_file::RECORDS_AT;
@@ -42,7 +42,7 @@ pub struct MemoryNeeds {
     pub fastpath_mappings: u64,
     /// Manager of the fast path's sessions, and the rings through which it hears of them.
     pub fastpath_manager: u64,
-    /// Member of a pair: its stream, and the rings through which it hears of sessions.
+    /// Members of a pair or a cluster: their streams, and the rings through which they hear of sessions.
     pub peer: u64,
     /// Headers of session files, and the program.
     pub program: u64,
@@ -54,7 +54,8 @@ impl MemoryNeeds {
     /// Needs of a daemon whose workers have these plans. `keeps` is true if it saves sessions in files.
     pub fn of(plans: &[&Plan], ports: &PortSettings, keeps: bool) -> MemoryNeeds {
         let each: Vec<Memory> = plans.iter().copied().map(Memory::of).collect();
-        let shared = plans.len() > 1 && plans.iter().any(|plan| plan.is_stateful());
+        let is_divided = plans.len() > 1 || plans.iter().any(|plan| plan.shards.is_some());
+        let shared = is_divided && plans.iter().any(|plan| plan.is_stateful());
         let keeps = keeps && plans.iter().any(|plan| plan.is_stateful());
         let heads = if keeps { plans.len() as u64 * RECORDS_AT } else { 0 };
         let exchange = if shared { exchange::memory_bytes(plans.len()) as u64 } else { 0 };
@@ -83,10 +84,12 @@ impl MemoryNeeds {
         MemoryNeeds { fastpath_sessions, fastpath_mappings, fastpath_manager, ..self }
     }
 
-    /// Adds the memory of a member of a pair, if there is one.
-    pub fn with_peer(self, is_paired: bool) -> MemoryNeeds {
-        let peer = if is_paired { peer::memory_bytes(self.tables.len()) } else { 0 };
-        MemoryNeeds { peer, ..self }
+    /// Adds the memory of a member of a pair, or of a cluster's node, if there is one.
+    pub fn with_boxes(self, is_paired: bool, cluster: Option<&Cluster>) -> MemoryNeeds {
+        let workers = self.tables.len();
+        let pair = if is_paired { peer::memory_bytes(workers) } else { 0 };
+        let cluster = cluster.map_or(0, |cluster| cluster::memory_bytes(workers, cluster.nodes.len()));
+        MemoryNeeds { peer: pair + cluster, ..self }
     }
 
     /// Total memory.
@@ -140,7 +143,7 @@ pub(super) fn check(plans: &[&Plan], settings: &Settings, left: Option<u64>) -> 
     let ports = &settings.ports;
     let needs = MemoryNeeds::of(plans, ports, keeps)
         .with_fastpath(&settings.fastpath, &settings.plan)
-        .with_peer(settings.peer.is_some());
+        .with_boxes(settings.peer.is_some(), settings.cluster.as_ref().map(ClusterSettings::cluster));
     let (needed, fixed) = (needs.total(), needs.of_fastpath() + needs.peer);
     let Some((available, whose)) = available() else { return Ok(MemoryFit::Beside) };
     if needed <= available {

@@ -53,10 +53,12 @@ impl Sandbox {
         Sandbox(Some(Arc::new(Allowed { usual, ..Allowed::default() })))
     }
 
-    /// Sandbox of the thread of the pair: its certificates, and the directory of the state.
+    /// Sandbox of the thread of a pair or a cluster: its certificates, and the directory of the state.
     pub(super) fn of_peer(&self, settings: &Settings) -> Sandbox {
         let allowed = |_: &Arc<Allowed>| Allowed {
-            read: settings.peer.iter().map(|peer| peer.directory.clone()).collect(),
+            read: (settings.peer.iter().map(|peer| peer.directory.clone()))
+                .chain(settings.cluster.iter().map(|node| node.cluster.directory.clone()))
+                .collect(),
             usual: state_directory(&settings.state).into_iter().collect(),
             ..Allowed::default()
         };

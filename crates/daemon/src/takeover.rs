@@ -164,7 +164,8 @@ impl SessionStore {
     }
 
     /// Divides a plan among workers. If their number is unchanged, each gets the share that has its sessions.
-    /// `of_pair` is the key that both boxes of a pair have.
+    /// `common` is the key that all boxes of a pair or a cluster have. A cluster's shards keep their
+    /// addresses whatever the number of workers.
     ///
     /// # Errors
     /// Like [`Shares::new`].
@@ -173,11 +174,16 @@ impl SessionStore {
         plan: &Plan,
         workers: usize,
         seed: [u64; 4],
-        of_pair: Option<[u64; 4]>,
+        common: Option<[u64; 4]>,
     ) -> Result<Shares, BuildError> {
-        let is_same = |before: &&Names| of_pair.is_none_or(|key| before.steering == key);
-        let before = self.before.as_ref().filter(|before| before.workers == workers).filter(is_same);
-        let seed = of_pair.unwrap_or(seed);
+        let is_same = |before: &&Names| common.is_none_or(|key| before.steering == key);
+        let parts = |before: &Names| before.address_shares.iter().map(|share| share.2).max().map(usize::from);
+        let fits = |before: &&Names| match plan.shards {
+            Some(shards) => parts(before) == Some(usize::from(shards) - 1),
+            None => before.workers == workers,
+        };
+        let before = self.before.as_ref().filter(fits).filter(is_same);
+        let seed = common.unwrap_or(seed);
         self.names.steering = before.map_or(seed, |before| before.steering);
         let address_shares = before.map_or(&[][..], |before| &before.address_shares);
         let shares = Shares::as_before(plan, workers, self.names.steering, address_shares)?;

@@ -1,8 +1,8 @@
 //! Grammar of the command line. Each command has a file in `commands/` with its arguments and implementation.
 
 use crate::commands::{
-    check, clear, completions, config, doctor, drain, explain, fastpath, health, init, log, log_level, man,
-    map, offload, p4, peer, run, show, snapshot, token, top, trace, translate, web, who,
+    check, clear, cluster, completions, config, doctor, drain, explain, fastpath, health, init, log,
+    log_level, man, map, offload, p4, peer, run, show, snapshot, token, top, trace, translate, web, who,
 };
 use clap::{CommandFactory as _, Parser, Subcommand};
 use std::process::ExitCode;
@@ -87,6 +87,8 @@ pub(crate) enum Command {
     P4(p4::Args),
     /// Operate a pair of boxes: state, hand-over, certificates
     Peer(peer::Args),
+    /// Operate a cluster: state, drain, certificates
+    Cluster(cluster::Args),
     /// Create a configuration file
     Init(init::Args),
     /// Translate a capture file
@@ -130,6 +132,7 @@ impl Command {
             Command::Offload(args) => offload::execute(args),
             Command::P4(args) => p4::execute(args),
             Command::Peer(args) => peer::execute(args),
+            Command::Cluster(args) => cluster::execute(args),
             Command::Init(args) => init::execute(args),
             Command::Translate(args) => translate::execute(args),
             Command::Completions(args) => completions::execute(args, Cli::command()),

@@ -3,6 +3,7 @@
 import { acts } from "./act.js";
 import { useKey } from "./api.js";
 import { Events } from "./events.js";
+import { Cluster } from "./cluster.js";
 import { clock, duration } from "./format.js";
 import { get, mark, say } from "./dom.js";
 import { lists } from "./lists.js";
@@ -58,6 +59,7 @@ watch.addEventListener("sample", showFacts);
 watch.addEventListener("state", showState);
 new Now(watch);
 new Pair(watch);
+new Cluster(watch);
 new Switches(watch);
 new Events();
 questions();

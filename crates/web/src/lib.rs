@@ -44,6 +44,7 @@ const FILES: &[File] = files! {
     "/web/api.js" "api.js" JS;
     "/web/app.js" "app.js" JS;
     "/web/ask.js" "ask.js" JS;
+    "/web/cluster.js" "cluster.js" JS;
     "/web/dom.js" "dom.js" JS;
     "/web/events.js" "events.js" JS;
     "/web/format.js" "format.js" JS;

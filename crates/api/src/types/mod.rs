@@ -2,6 +2,7 @@
 //! numbers are counts: of packets, of bytes from the IP header on, of sessions, ports and so on, since the
 //! start unless stated otherwise.
 
+mod cluster;
 mod config;
 mod fastpath;
 mod health;
@@ -15,6 +16,7 @@ mod running;
 mod translator;
 
 use crate::schema::{Schema, words};
+pub use cluster::*;
 pub use config::*;
 pub use fastpath::*;
 pub use health::*;

@@ -57,6 +57,8 @@ words! {
         Pools = "pools",
         /// The other box of a pair.
         Peer = "peer",
+        /// Nodes of a cluster.
+        Cluster = "cluster",
         /// Announced routes.
         Announce = "announce",
     }

@@ -160,6 +160,11 @@ impl Node {
         &mut self.others[number].member
     }
 
+    /// Members of all other nodes, in the order of their numbers.
+    pub fn members_mut(&mut self) -> impl Iterator<Item = &mut Member> {
+        self.others.iter_mut().map(|other| &mut other.member)
+    }
+
     /// Does what is due. Returns the time until the next turn, ms, if nothing is received before.
     pub fn turn(&mut self, now_ms: u64, engines: &mut dyn NodeEngines, store: &mut dyn Store) -> u64 {
         self.held.release(store);

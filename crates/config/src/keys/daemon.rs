@@ -62,7 +62,7 @@ pub(crate) const STATE: &[Key] = &[
 /// `[announce]`
 pub(crate) const ANNOUNCE: &[Key] = &[
     key("table", Kind::Integer { min: 1, max: u32::MAX }, "186", "Table of routes to the networks that Gatun translates: each `pool6`, each prefix of a `pool`, the IPv4 side of each mapping and the own addresses, as `routes = \"auto\"` of a port. Without a rule for this table, the kernel does not forward by it.").default("186"),
-    key("backup_table", Kind::Integer { min: 1, max: u32::MAX }, "187", "Table of the networks that the other box of a pair owns and this one backs.").default("187"),
+    key("backup_table", Kind::Integer { min: 1, max: u32::MAX }, "187", "Table of the networks that another box owns and this one backs, in a pair or a cluster.").default("187"),
     key("device", INTERFACE, "\"gatun-routes\"", "Name of the device that the routes lead to. It carries no packets. Gatun creates it, and the kernel deletes it when the daemon ends in any way.").default("\"gatun-routes\""),
     key("stall", Kind::Duration, "\"1s\"", "Time without an answer of a worker, or without a sign of life of the whole daemon, after which the routes are withdrawn; at least 200 ms.").default("\"1s\""),
     key("return_after", Kind::Duration, "\"3s\"", "Time for which Gatun must be healthy before withdrawn routes come back.").default("\"3s\""),

@@ -54,3 +54,10 @@ pub(super) const EVENT_KIND: Kind = Kind::Words(|| EventKind::ALL.iter().map(|ki
 pub(super) const PROTOCOL_KIND: Kind = Kind::Words(|| words(PROTOCOL));
 pub(super) const REASON: Kind =
     Kind::Words(|| gatun_wire::DropReason::ALL.iter().map(|r| r.name()).collect());
+pub(super) const NODE_NAME: Kind =
+    Kind::Text { form: "name of a node", pattern: "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$" };
+pub(super) const IP_ADDRESS: Kind = Kind::Text { form: "address", pattern: "^[0-9A-Fa-f:.]+$" };
+pub(super) const ETCD_ENDPOINT: Kind = Kind::Text {
+    form: "http://ADDRESS:PORT or https://ADDRESS:PORT",
+    pattern: "^https?://([0-9.]+|\\[[0-9A-Fa-f:.]+\\]):[0-9]+$",
+};

@@ -2,9 +2,10 @@
 //! schema and the reference page are generated from it.
 //!
 //! ```text
-//!   kind <- forms, words <- port, pool, translator, limits, instance, daemon <- FILE_KEYS
+//!   kind <- forms, words <- port, pool, translator, limits, instance, cluster, daemon <- FILE_KEYS
 //! ```
 
+mod cluster;
 mod daemon;
 mod forms;
 mod instance;
@@ -15,6 +16,7 @@ mod port;
 mod translator;
 mod words;
 
+use cluster::CLUSTER;
 use daemon::{ANNOUNCE, API, EVENTS, EXPORT, FASTPATH, LOG, METRICS, OFFLOAD, PEER, STATE};
 use instance::{NAT44, NAT64, SIIT};
 use kind::key;
@@ -157,5 +159,11 @@ pub(crate) const FILE_KEYS: &[Key] = &[
         Kind::Table(PEER),
         "{ member = \"a\", connect = \"192.0.2.13:7464\" }",
         "Another box with the same configuration: each has the sessions of both, so one goes on with the other's connections (see docs/how-to/pair.md). Both need the same instances, pools, limits and number of workers; the log and `gatun peer status` name the keys that differ. Not with `[[offload]]`. A change of this section needs a restart.",
+    ),
+    key(
+        "cluster",
+        Kind::Table(CLUSTER),
+        "{ etcd = \"http://192.0.2.21:2379\" }",
+        "Up to 64 boxes with the same configuration, coordinated by etcd: each shard of the public addresses has an owner and a backup among them, and any of them can fail (see docs/how-to/cluster.md). Needs `own4` outside of the pools. Not with `[peer]`, `[[offload]]`, and the kernel fast path. A change of this section needs a restart.",
     ),
 ];

@@ -85,7 +85,7 @@ fn read_tls(table: &Table<'_>, problems: &mut Problems) -> Option<ApiTls> {
 }
 
 /// An absolute path of a file.
-fn path(v: &DeValue<'_>) -> Read<PathBuf> {
+pub(crate) fn path(v: &DeValue<'_>) -> Read<PathBuf> {
     let text = value::text(v)?;
     match text.starts_with('/') && !text.ends_with('/') && !text.contains('\0') {
         true => Ok(text.into()),

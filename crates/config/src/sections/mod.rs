@@ -4,6 +4,7 @@
 pub(crate) mod allocation;
 pub(crate) mod announce;
 pub(crate) mod api;
+pub(crate) mod cluster;
 pub(crate) mod dpdk;
 pub(crate) mod eam;
 pub(crate) mod ethernet;
@@ -55,6 +56,7 @@ pub(crate) struct Sections {
     pub(crate) offloads: Vec<offload::RawOffload>,
     pub(crate) announce: Option<(announce::Announce, Range<usize>)>,
     pub(crate) peer: Option<(peer::Peer, Range<usize>)>,
+    pub(crate) cluster: Option<cluster::RawCluster>,
 }
 
 /// Reads all sections.
@@ -98,6 +100,7 @@ pub(crate) fn read(root: &DeTable<'_>, files: &Files<'_>, problems: &mut Problem
         each("offload", "[[offload]]", problems).iter().map(|t| offload::read(t, problems)).collect();
     let announce = file.table("announce", problems).map(|t| (announce::read(&t, problems), t.span.clone()));
     let peer = file.table("peer", problems).and_then(|t| Some((peer::read(&t, problems)?, t.span.clone())));
+    let cluster = file.table("cluster", problems).map(|t| cluster::read(&t, problems));
     Sections {
         ports,
         workers,
@@ -119,6 +122,7 @@ pub(crate) fn read(root: &DeTable<'_>, files: &Files<'_>, problems: &mut Problem
         offloads,
         announce,
         peer,
+        cluster,
     }
 }
 

@@ -78,7 +78,7 @@ impl Announcement {
 
     /// Sets the routes; `None`: withdraws them.
     pub(super) fn set(&mut self, wanted: Option<&Wanted>, output: &Output) {
-        let next = wanted.map(|wanted| divide(&wanted.networks, &wanted.backup)).unwrap_or_default();
+        let next = wanted.map(|wanted| divide(&wanted.networks, &wanted.roles)).unwrap_or_default();
         if next == self.told || self.marker.is_none() {
             return;
         }

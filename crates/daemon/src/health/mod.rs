@@ -49,10 +49,19 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Wanted {
     networks: Vec<Prefix>,
-    /// Networks of the other box of a pair.
-    backup: Vec<Prefix>,
+    /// Roles of this box that are not that of their owner.
+    roles: Roles,
     /// Reason to withdraw all routes.
     held: Option<String>,
+}
+
+/// Networks that other boxes of a pair or a cluster own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Roles {
+    /// Networks that this box backs.
+    pub(crate) backup: Vec<Prefix>,
+    /// Networks that it does not have.
+    pub(crate) absent: Vec<Prefix>,
 }
 
 /// Orders to the thread, which it obeys at its next observation. Harmless without [announce].
@@ -75,10 +84,10 @@ impl HealthControl {
         lock(&self.wanted).networks = networks;
     }
 
-    /// Announces these networks as those of the other box of a pair. `held` is a reason to announce nothing.
-    pub(crate) fn set_pair(&self, backup: Vec<Prefix>, held: Option<String>) {
+    /// Announces the networks by these roles. `held` is a reason to announce nothing.
+    pub(crate) fn set_roles(&self, roles: Roles, held: Option<String>) {
         let mut wanted = lock(&self.wanted);
-        (wanted.backup, wanted.held) = (backup, held);
+        (wanted.roles, wanted.held) = (roles, held);
     }
 
     /// State for the API. A thread that does not observe is no good sign.

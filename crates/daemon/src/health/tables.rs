@@ -1,5 +1,6 @@
-//! Division of the announced networks into those that this box owns and those that it backs.
+//! Division of the announced networks into those that this box owns, those that it backs, and others.
 
+use super::Roles;
 use gatun_config::Network;
 use gatun_io_tun::Prefix;
 
@@ -11,16 +12,19 @@ pub(super) fn prefix(network: Network) -> Prefix {
     }
 }
 
-/// Divides `networks`: the second list has all addresses inside `backup`. A network that has addresses of
-/// both kinds is split.
-pub(super) fn divide(networks: &[Prefix], backup: &[Prefix]) -> [Vec<Prefix>; 2] {
+/// Divides `networks`: the first list has those that this box owns, the second one those that it backs, and
+/// absent ones are in none. A network that has addresses of several kinds is split.
+pub(super) fn divide(networks: &[Prefix], Roles { backup, absent }: &Roles) -> [Vec<Prefix>; 2] {
     let mut divided = [Vec::new(), Vec::new()];
     let mut rest = networks.to_vec();
     while let Some(network) = rest.pop() {
-        let is_backup = backup.iter().any(|outer| outer.contains(network));
-        let is_mixed = !is_backup && backup.iter().any(|inner| network.contains(*inner));
+        let is_in = |list: &[Prefix]| list.iter().any(|outer| outer.contains(network));
+        let (is_backup, is_absent) = (is_in(backup), is_in(absent));
+        let has_part = |list: &[Prefix]| list.iter().any(|inner| network.contains(*inner));
+        let is_mixed = !is_backup && !is_absent && (has_part(backup) || has_part(absent));
         match network.halves().filter(|_| is_mixed) {
             Some(halves) => rest.extend(halves),
+            None if is_absent => {}
             None => divided[usize::from(is_backup)].push(network),
         }
     }
@@ -43,9 +47,14 @@ mod tests {
     #[test]
     fn networks_are_split_between_owner_and_backup() {
         let networks = prefixes("192.0.2.0/27 2001:db8:64::/96");
-        assert_eq!(divide(&networks, &[]), [networks.clone(), vec![]]);
-        let [own, backup] = divide(&networks, &prefixes("192.0.2.16/28"));
+        let roles = |backup: &str, absent: &str| Roles { backup: prefixes(backup), absent: prefixes(absent) };
+        assert_eq!(divide(&networks, &roles("", "")), [networks.clone(), vec![]]);
+        let [own, backup] = divide(&networks, &roles("192.0.2.16/28", ""));
         assert_eq!((own, backup), (prefixes("192.0.2.0/28 2001:db8:64::/96"), prefixes("192.0.2.16/28")));
-        assert_eq!(divide(&networks, &prefixes("0.0.0.0/0 ::/0")), [vec![], networks]);
+        assert_eq!(divide(&networks, &roles("0.0.0.0/0 ::/0", "")), [vec![], networks.clone()]);
+        // Of a cluster's addresses, a node announces those of its shards.
+        let [own, backup] = divide(&networks, &roles("192.0.2.8/29", "192.0.2.16/28 192.0.2.4/31"));
+        assert_eq!(own, prefixes("192.0.2.0/30 192.0.2.6/31 2001:db8:64::/96"));
+        assert_eq!(backup, prefixes("192.0.2.8/29"));
     }
 }

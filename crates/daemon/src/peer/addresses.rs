@@ -1,4 +1,5 @@
-//! Public addresses of a pair: their ports, and their owner when the pair begins.
+//! Public addresses of a pair: their ports, and their owner when the pair begins. The same for the shards of
+//! a cluster.
 
 use gatun_config::{PairMode, Peer, PeerMember};
 use gatun_nat::Plan;
@@ -6,6 +7,7 @@ use gatun_nat::plan::PoolRange;
 use gatun_nat::workers::{Shares, Steering};
 use gatun_peer::member::AddressRange;
 use gatun_peer::ownership::Member;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 /// Returns the steering of the workers, also of a single one. `shared` is that of several.
@@ -37,16 +39,9 @@ impl Layout {
             PeerMember::A => Member::First,
             PeerMember::B => Member::Second,
         };
-        let mut pools: Vec<usize> = plan.pools_of_instances().collect();
-        pools.sort_unstable();
-        pools.dedup();
-        let pools = pools.into_iter().filter_map(|number| plan.pools.get(number));
-        let ranges = pools.flat_map(|pool| {
-            let whole = widest(&pool.ranges);
-            match peer.mode {
-                PairMode::ActiveStandby => whole,
-                PairMode::ActiveActive => halves(&whole, steering),
-            }
+        let ranges = whole(plan).into_iter().flat_map(|pool| match peer.mode {
+            PairMode::ActiveStandby => pool,
+            PairMode::ActiveActive => halves(&pool, steering),
         });
         Layout { me, own_ports: peer.own_ports, ranges: ranges.collect() }
     }
@@ -73,6 +68,27 @@ impl Layout {
         let found = self.ranges.iter().find(|one| before.ranges.iter().any(|other| differs(one, other)));
         found.map(|range| format!("the ports or the owner of {}", range.first))
     }
+}
+
+/// Public addresses of a cluster's shards.
+pub(crate) fn by_shard(plan: &Plan, steering: &Steering) -> Vec<AddressRange> {
+    let whole: Vec<AddressRange> = whole(plan).into_iter().flatten().collect();
+    let cut = |(first, last, shard): (Ipv4Addr, Ipv4Addr, u16)| {
+        let parts = whole.iter().filter_map(move |range| within(range, first, last));
+        parts.map(move |part| AddressRange { shard: shard.into(), ..part })
+    };
+    let mut ranges: Vec<AddressRange> = steering.address_shares().into_iter().flat_map(cut).collect();
+    ranges.sort_unstable_by_key(|range| range.first);
+    ranges
+}
+
+/// Addresses of each pool of the instances.
+fn whole(plan: &Plan) -> Vec<Vec<AddressRange>> {
+    let mut pools: Vec<usize> = plan.pools_of_instances().collect();
+    pools.sort_unstable();
+    pools.dedup();
+    let pools = pools.into_iter().filter_map(|number| plan.pools.get(number));
+    pools.map(|pool| widest(&pool.ranges)).collect()
 }
 
 /// Each address once, with all its ports. Ranges of one port are those of static bindings, which need no
@@ -142,7 +158,7 @@ fn halves(ranges: &[AddressRange], steering: &Steering) -> Vec<AddressRange> {
     divided
 }
 
-fn address(number: u64) -> std::net::Ipv4Addr {
+fn address(number: u64) -> Ipv4Addr {
     u32::try_from(number).unwrap_or(u32::MAX).into()
 }
 
@@ -150,7 +166,7 @@ fn size(range: &AddressRange) -> u64 {
     u64::from(u32::from(range.last) - u32::from(range.first)) + 1
 }
 
-fn within(range: &AddressRange, first: std::net::Ipv4Addr, last: std::net::Ipv4Addr) -> Option<AddressRange> {
+fn within(range: &AddressRange, first: Ipv4Addr, last: Ipv4Addr) -> Option<AddressRange> {
     let (first, last) = (range.first.max(first), range.last.min(last));
     (first <= last).then_some(AddressRange { first, last, ..*range })
 }
@@ -159,7 +175,6 @@ fn within(range: &AddressRange, first: std::net::Ipv4Addr, last: std::net::Ipv4A
 mod tests {
     use super::*;
     use gatun_nat::plan::{Nat44, Pool4};
-    use std::net::Ipv4Addr;
 
     fn range(first: u8, last: u8, ports: (u16, u16)) -> PoolRange {
         let address = |n| Ipv4Addr::new(192, 0, 2, n);
@@ -210,6 +225,25 @@ mod tests {
         let ports = (1024, 2000);
         let all = listed(&layout(ranges(), PairMode::ActiveActive, 2));
         assert_eq!(all, [(0, 1, ports, 0), (2, 3, ports, 1), (4, 5, ports, 0), (6, 7, ports, 1)]);
+    }
+
+    #[test]
+    fn each_shard_has_its_addresses() {
+        let ranges = vec![range(0, 5, (1024, 2000)), range(2, 2, (443, 443))];
+        let pool = Pool4 { name: "p".into(), ranges, ..Pool4::default() };
+        let plan =
+            Plan { shards: Some(4), pools: vec![pool], nat44: vec![Nat44::default()], ..Plan::default() };
+        let steering = Shares::new(&plan, 2, [1; 4]).unwrap().steering;
+        let found = by_shard(&plan, &steering);
+        let of = |number: u8| {
+            let address = Ipv4Addr::new(192, 0, 2, number);
+            let range = found.iter().find(|range| range.first <= address && address <= range.last).unwrap();
+            (range.shard, range.ports)
+        };
+        let ports = (1024, 2000);
+        let wanted = [(0, ports), (0, ports), (1, ports), (2, ports), (2, ports), (3, ports)];
+        assert_eq!([0, 1, 2, 3, 4, 5].map(of), wanted);
+        assert_eq!(found.iter().map(size).sum::<u64>(), 6);
     }
 
     #[test]

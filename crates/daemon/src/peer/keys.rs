@@ -1,22 +1,22 @@
-//! Settings that both boxes of a pair must have in common, by their keys in the file.
+//! Settings that boxes of a pair or a cluster must have in common, by their keys in the file.
 
 use super::addresses::Layout;
 use crate::Settings;
-use gatun_config::{FastPath, Peer};
+use gatun_config::{Cluster, FastPath, Peer};
 use gatun_nat::Plan;
 use gatun_nat::plan::{Limits, Nat44, Nat64, Pool4};
 use gatun_nat::workers::Steering;
+use gatun_peer::member::AddressRange;
 use gatun_peer::wire::ConfigKey;
 use std::fmt::Debug;
 
-/// Keys, sorted by name. Ports, devices, the API, logs and announced routes may differ.
+/// Keys of a pair, sorted by name. Ports, devices, the API, logs and announced routes may differ.
 pub(super) fn keys(
     settings: &Settings,
     peer: &Peer,
     (steering, layout): (&Steering, &Layout),
 ) -> Vec<ConfigKey> {
     let mut keys = Keys(Vec::new());
-    let plan = &*settings.plan;
     let Peer { mode, own_ports, .. } = peer;
     keys.section("peer", &[("mode", mode), ("own_ports", own_ports)]);
     let FastPath { kernel, lease_ms, .. } = &settings.fastpath;
@@ -28,21 +28,50 @@ pub(super) fn keys(
         // A worker has its addresses since they came to the pool, which may have been in another order.
         keys.section("port", &[("queues (addresses of each)", &steering.address_shares())]);
     }
-    keys.section("pool", &[("ports of each box", &layout.ranges)]);
-    plan.pools.iter().for_each(|pool| keys.pool(pool));
-    keys.section("nat64", &[("order", &plan.nat64.iter().map(|one| &one.name).collect::<Vec<_>>())]);
-    keys.section("nat44", &[("order", &plan.nat44.iter().map(|one| &one.name).collect::<Vec<_>>())]);
-    plan.nat64.iter().for_each(|nat64| keys.nat64(plan, nat64));
-    plan.nat44.iter().for_each(|nat44| keys.nat44(plan, nat44));
-    keys.limits(&plan.limits);
-    keys.section("translator", &[("own4", &plan.own4), ("own6", &plan.own6)]);
-    keys.0.sort_unstable();
-    keys.0
+    keys.of_plan(&settings.plan, &layout.ranges)
+}
+
+/// Keys of a cluster, sorted by name. Nodes may also have other numbers of workers, and know other nodes
+/// while one is added.
+pub(crate) fn of_cluster(
+    settings: &Settings,
+    cluster: &Cluster,
+    (steering, ranges): (&Steering, &[AddressRange]),
+) -> Vec<ConfigKey> {
+    let mut keys = Keys(Vec::new());
+    let Cluster { name, shards, lease_ms, hold_ms, vni, port, own_ports, .. } = cluster;
+    let values: [(&str, &dyn Debug); 7] = [
+        ("name", name),
+        ("shards", shards),
+        ("lease", lease_ms),
+        ("hold", hold_ms),
+        ("vni", vni),
+        ("port", port),
+        ("own_ports", own_ports),
+    ];
+    keys.section("cluster", &values);
+    // A shard has its addresses since they came to the pool.
+    keys.section("cluster", &[("shards (addresses of each)", &steering.address_shares())]);
+    keys.of_plan(&settings.plan, ranges)
 }
 
 struct Keys(Vec<ConfigKey>);
 
 impl Keys {
+    /// Adds the keys of a plan, and returns all of them.
+    fn of_plan(mut self, plan: &Plan, ranges: &[AddressRange]) -> Vec<ConfigKey> {
+        self.section("pool", &[("ports of each box", &ranges)]);
+        plan.pools.iter().for_each(|pool| self.pool(pool));
+        self.section("nat64", &[("order", &plan.nat64.iter().map(|one| &one.name).collect::<Vec<_>>())]);
+        self.section("nat44", &[("order", &plan.nat44.iter().map(|one| &one.name).collect::<Vec<_>>())]);
+        plan.nat64.iter().for_each(|nat64| self.nat64(plan, nat64));
+        plan.nat44.iter().for_each(|nat44| self.nat44(plan, nat44));
+        self.limits(&plan.limits);
+        self.section("translator", &[("own4", &plan.own4), ("own6", &plan.own6)]);
+        self.0.sort_unstable();
+        self.0
+    }
+
     fn section(&mut self, section: &str, values: &[(&str, &dyn Debug)]) {
         for (name, value) in values {
             self.0.push(ConfigKey::new(&format!("{section}.{name}"), &format!("{value:?}")));

@@ -5,7 +5,7 @@ use super::opening::OpenedPeer;
 use super::standing::StandingFile;
 use super::status::{Watch, current, end_of_panic, side, unsaved};
 use super::{addresses, keys, routes};
-use crate::health::HealthControl;
+use crate::health::{HealthControl, Roles};
 use crate::offload::{Guard, SharedState};
 use crate::sandbox::{Calls, Sandbox};
 use crate::takeover::SessionStore;
@@ -152,7 +152,7 @@ impl PeerManager {
             return Ok(PeerManager { on: None, shown: SharedState::default() });
         };
         let PreparedPeer { peer, change, saved, file } = prepared;
-        health.set_pair(Vec::new(), Some(HELD.to_owned()));
+        health.set_roles(Roles::default(), Some(HELD.to_owned()));
         let initial = types::Peer {
             state: PeerState::Waiting,
             member: Some(side(change.layout.me)),
@@ -397,7 +397,8 @@ impl Running {
             let (epochs, is_settled) = &standing;
             let backup = routes::backup(self.peer.mode, &self.layout, epochs);
             let why = if status.is_declared_gone { GONE } else { HELD };
-            self.health.set_pair(backup, (!is_settled).then(|| why.to_owned()));
+            let roles = Roles { backup, absent: Vec::new() };
+            self.health.set_roles(roles, (!is_settled).then(|| why.to_owned()));
             self.announced = Some(standing);
         }
         if self.driver.saver.error != self.logged_error {

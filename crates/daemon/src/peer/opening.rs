@@ -1,5 +1,6 @@
 //! Socket and certificates of the link, while the process has the rights for them.
 
+use crate::Settings;
 use crate::killed::once_released;
 use anyhow::{Context as _, anyhow};
 use gatun_config::{Peer, PeerMember};
@@ -8,7 +9,8 @@ use gatun_peer::ownership::Member;
 use gatun_peer::tls::SERVER_NAME;
 use sha2::{Digest as _, Sha256};
 use std::io;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 use std::time::Duration;
 
 /// Longest time that a killed process may take to release the socket.
@@ -17,9 +19,20 @@ const LET_GO_MAX: Duration = Duration::from_millis(1_000);
 /// Link that is not connected yet.
 pub(crate) type OpenedPeer = Option<Link>;
 
-fn files(peer: &Peer) -> TlsFiles {
-    let of = |name: &str| peer.directory.join(name);
+/// Files of a directory of certificates.
+pub(crate) fn files(directory: &Path) -> TlsFiles {
+    let of = |name: &str| directory.join(name);
     TlsFiles { authority: of("ca.pem"), certificate: of("certificate.pem"), key: of("key.pem") }
+}
+
+/// Listens at an address, which a killed process may still have.
+///
+/// # Errors
+/// Another process has the address, or it is not one of this host.
+pub(crate) fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    let is_taken = |error: &io::Error| error.kind() == io::ErrorKind::AddrInUse;
+    once_released(LET_GO_MAX, is_taken, || TcpListener::bind(address))
+        .with_context(|| format!("cannot listen on {address}"))
 }
 
 /// Opens the socket and reads the certificates, if the configuration has `[peer]`.
@@ -28,11 +41,7 @@ fn files(peer: &Peer) -> TlsFiles {
 /// Names the unusable file, or the address that is in use.
 pub(crate) fn open(peer: Option<&Peer>) -> anyhow::Result<OpenedPeer> {
     let Some(peer) = peer else { return Ok(None) };
-    let is_taken = |error: &io::Error| error.kind() == io::ErrorKind::AddrInUse;
-    let bind = |address| {
-        once_released(LET_GO_MAX, is_taken, || TcpListener::bind(address))
-            .with_context(|| format!("[peer] listen: cannot listen on {address}"))
-    };
+    let bind = |address| bind(address).context("[peer] listen");
     let settings = LinkSettings {
         member: match peer.member {
             PeerMember::A => Member::First,
@@ -40,23 +49,25 @@ pub(crate) fn open(peer: Option<&Peer>) -> anyhow::Result<OpenedPeer> {
         },
         listen: peer.listen.map(bind).transpose()?,
         connect: peer.connect,
-        files: files(peer),
+        files: files(&peer.directory),
         name: SERVER_NAME.to_owned(),
         dead_after_ms: peer.dead_after_ms.into(),
     };
     Ok(Some(Link::new(settings).map_err(|why| anyhow!("[peer] {why}"))?))
 }
 
-/// Key of the hash that distributes subscribers over workers: both boxes have the same one, and nobody else
-/// can guess it. `None` without `[peer]`.
+/// Key of the hash that distributes subscribers over workers or shards: all boxes of a pair or a cluster have
+/// the same one, and nobody else can guess it. `None` for a box of its own.
 ///
 /// # Errors
 /// Returns an error if the authority's certificate cannot be read.
-pub(crate) fn seed(peer: Option<&Peer>) -> anyhow::Result<Option<[u64; 4]>> {
-    let Some(peer) = peer else { return Ok(None) };
-    let file = files(peer).authority;
+pub(crate) fn seed(settings: &Settings) -> anyhow::Result<Option<[u64; 4]>> {
+    let of_pair = settings.peer.iter().map(|peer| ("peer", &peer.directory));
+    let of_cluster = settings.cluster.iter().map(|node| ("cluster", &node.cluster.directory));
+    let Some((section, directory)) = of_pair.chain(of_cluster).next() else { return Ok(None) };
+    let file = files(directory).authority;
     let text = std::fs::read(&file).with_context(|| {
-        format!("[peer] cannot read {}: `gatun peer init` makes the certificates of a pair", file.display())
+        format!("[{section}] cannot read {}: `gatun {section} init` makes it", file.display())
     })?;
     let hash: [u8; 32] = Sha256::digest(text).into();
     let (words, _) = hash.as_chunks::<8>();

@@ -23,18 +23,33 @@ struct Contents {
     generation: u64,
     is_second: bool,
     own_ports: u16,
-    ranges: Vec<Range>,
+    ranges: Vec<StoredRange>,
     epochs: Vec<OwnerEpoch>,
     is_settled: bool,
     is_peer_gone: bool,
 }
 
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Range {
+/// Public addresses in a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StoredRange {
     first: Ipv4Addr,
     last: Ipv4Addr,
     ports: (u16, u16),
     shard: usize,
+}
+
+impl From<&AddressRange> for StoredRange {
+    fn from(of: &AddressRange) -> StoredRange {
+        let AddressRange { first, last, ports, shard } = *of;
+        StoredRange { first, last, ports, shard }
+    }
+}
+
+impl From<&StoredRange> for AddressRange {
+    fn from(of: &StoredRange) -> AddressRange {
+        let StoredRange { first, last, ports, shard } = *of;
+        AddressRange { first, last, ports, shard }
+    }
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,16 +64,12 @@ fn member(is_second: bool) -> Member {
 
 impl Contents {
     fn new(generation: u64, layout: &Layout, standing: &SavedStanding) -> Contents {
-        let range = |of: &AddressRange| {
-            let AddressRange { first, last, ports, shard } = *of;
-            Range { first, last, ports, shard }
-        };
         let epoch = |of: &Epoch| OwnerEpoch { number: of.number, is_second: of.owner == Member::Second };
         Contents {
             generation,
             is_second: layout.me == Member::Second,
             own_ports: layout.own_ports,
-            ranges: layout.ranges.iter().map(range).collect(),
+            ranges: layout.ranges.iter().map(StoredRange::from).collect(),
             epochs: standing.epochs.iter().map(epoch).collect(),
             is_settled: standing.is_settled,
             is_peer_gone: standing.is_peer_gone,
@@ -66,11 +77,7 @@ impl Contents {
     }
 
     fn layout(&self) -> Layout {
-        let range = |of: &Range| {
-            let Range { first, last, ports, shard } = *of;
-            AddressRange { first, last, ports, shard }
-        };
-        let ranges = self.ranges.iter().map(range).collect();
+        let ranges = self.ranges.iter().map(AddressRange::from).collect();
         Layout { me: member(self.is_second), own_ports: self.own_ports, ranges }
     }
 

@@ -6,9 +6,10 @@ use crate::offload::{EndOfPanic, PUBLISH_EVERY, SharedState};
 use gatun_api::types::{self, Counter, PeerCounters, PeerMember, PeerShard, PeerState};
 use gatun_nat::standby::PeerRefusal;
 use gatun_peer::link::LinkState;
-use gatun_peer::member::{AddressRange, PairStatus};
+use gatun_peer::member::{AddressRange, PairCounters, PairStatus};
 use gatun_peer::ownership::Member;
 use gatun_peer::wire::KeyDifference;
+use std::net::Ipv4Addr;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
@@ -159,7 +160,7 @@ fn state(pair: &PairStatus, link: &LinkState, (layout, save_error): (&Layout, Op
     let shard = |(number, epoch): (usize, &gatun_peer::ownership::Epoch)| PeerShard {
         owner: side(epoch.owner),
         epoch: epoch.number.into(),
-        addresses: addresses(layout.ranges.iter().filter(|range| range.shard == number)),
+        addresses: addresses(layout.ranges.iter().filter(|range| range.shard == number).map(run)),
     };
     types::Peer {
         state,
@@ -173,16 +174,17 @@ fn state(pair: &PairStatus, link: &LinkState, (layout, save_error): (&Layout, Op
         takeover_in_ms: pair.takeover_in_ms,
         differences: pair.differences.iter().map(named).collect(),
         certificate_end_s: u64::try_from(link.certificate_end).ok(),
-        counters: counters(pair),
+        counters: counters(&pair.counters),
     }
 }
 
 /// Reason why nothing is sent.
-pub(super) fn unsaved(why: &str) -> String {
+pub(crate) fn unsaved(why: &str) -> String {
     format!("nothing is sent, because the state cannot be saved: {why}")
 }
 
-fn named(difference: &KeyDifference) -> String {
+/// Name of a differing key.
+pub(crate) fn named(difference: &KeyDifference) -> String {
     match difference {
         KeyDifference::Value(name) => name.clone(),
         KeyDifference::Here(name) => format!("{name} (only here)"),
@@ -190,26 +192,29 @@ fn named(difference: &KeyDifference) -> String {
     }
 }
 
+fn run(range: &AddressRange) -> (Ipv4Addr, Ipv4Addr) {
+    (range.first, range.last)
+}
+
 /// Consecutive addresses, as FIRST-LAST.
-fn addresses<'a>(ranges: impl Iterator<Item = &'a AddressRange>) -> Vec<String> {
-    let mut runs: Vec<AddressRange> = Vec::new();
-    for range in ranges {
+pub(crate) fn addresses(ranges: impl Iterator<Item = (Ipv4Addr, Ipv4Addr)>) -> Vec<String> {
+    let mut runs: Vec<(Ipv4Addr, Ipv4Addr)> = Vec::new();
+    for (first, last) in ranges {
         match runs.last_mut() {
-            Some(run) if u32::from(run.last).checked_add(1) == Some(range.first.into()) => {
-                run.last = range.last
-            }
-            _ => runs.push(*range),
+            Some(run) if u32::from(run.1).checked_add(1) == Some(first.into()) => run.1 = last,
+            _ => runs.push((first, last)),
         }
     }
-    let text = |run: &AddressRange| match run.first == run.last {
-        true => run.first.to_string(),
-        false => format!("{}-{}", run.first, run.last),
+    let text = |(first, last): &(Ipv4Addr, Ipv4Addr)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
     };
     runs.iter().map(text).collect()
 }
 
-fn counters(pair: &PairStatus) -> PeerCounters {
-    let gatun_peer::member::PairCounters {
+/// Counters of a member for the API.
+pub(crate) fn counters(of: &PairCounters) -> PeerCounters {
+    let PairCounters {
         sessions_told,
         ends_told,
         sessions_received,
@@ -222,7 +227,7 @@ fn counters(pair: &PairStatus) -> PeerCounters {
         ends_waiting,
         contradictions,
         records_waiting,
-    } = pair.counters;
+    } = *of;
     let reason = |(why, value): (PeerRefusal, u64)| Counter {
         name: why.name().to_owned(),
         value,
@@ -289,7 +294,7 @@ mod tests {
             epochs: Vec::new(),
             peer_name: "b".to_owned(),
             differences: Vec::new(),
-            counters: gatun_peer::member::PairCounters::default(),
+            counters: PairCounters::default(),
         };
         let layout = Layout { me: Member::First, own_ports: 1, ranges: Vec::new() };
         let shown = |error| {

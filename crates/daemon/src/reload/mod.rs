@@ -17,6 +17,7 @@ mod orders;
 mod review;
 mod swap;
 
+use super::boxes::BoxOrders;
 use super::config_file::{ActiveText, ConfigFile, KnownText};
 use super::control::TlsFiles;
 use super::event_sinks::SinkUpdater;
@@ -26,7 +27,6 @@ use super::net_helper::Routes;
 use super::notify::Notifier;
 use super::offload_orders::OffloadOrders;
 use super::output::Output;
-use super::peer::PeerOrders;
 use super::takeover::SessionStore;
 use super::{ANSWER_MAX, Reader, Settings, Source};
 use crate::tables::counted;
@@ -94,8 +94,8 @@ pub(super) struct Reload {
     pub(super) offload: OffloadOrders,
     /// Networks to announce.
     pub(super) health: HealthControl,
-    /// Orders to the member of the pair, if there is one.
-    pub(super) peer: Option<PeerOrders>,
+    /// Orders to the threads of other boxes.
+    pub(super) boxes: BoxOrders,
     /// Notifications to systemd.
     pub(super) notifier: Notifier,
     pub(super) output: Output,
@@ -190,7 +190,7 @@ impl Reload {
                     if let Some(tls) = &self.tls {
                         tls.reread(&self.output);
                     }
-                    self.peer.iter().for_each(PeerOrders::reread);
+                    self.boxes.reread();
                     let changed = self.reload();
                     self.notifier.ready(&super::translating(self.workers.len()));
                     if let Err(rejected) = changed {

@@ -99,6 +99,7 @@ fn outside_engine(old: &Settings, new: &Settings) -> Vec<String> {
     }
     restarts.extend(crate::health::differ(old, new));
     restarts.extend(crate::peer::restarts(old.peer.as_ref(), new.peer.as_ref()));
+    restarts.extend(crate::cluster::restarts(old.cluster.as_ref(), new.cluster.as_ref()));
     restarts.extend(crate::control::differ(&old.control, &new.control));
     restarts.extend(PortSettings::differ(&old.ports, &new.ports));
     let (old, new) = (old.ports.devices(), new.ports.devices());
@@ -151,6 +152,7 @@ mod tests {
             offload: None,
             announce: None,
             peer: None,
+            cluster: None,
             costs: Default::default(),
             needs: Default::default(),
             mapping_files: Vec::new(),

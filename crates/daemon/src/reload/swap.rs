@@ -150,7 +150,7 @@ impl Reload {
                 orders.set(name.clone(), config.addresses.clone(), config.routes.clone());
             }
         }
-        self.tell_peer(&new);
+        self.tell_boxes(&new);
         self.health.set_networks(crate::health::networks(&new));
         let before = std::mem::replace(&mut self.settings, new);
         self.resume_fastpath();
@@ -161,10 +161,13 @@ impl Reload {
         Ok((before, settled))
     }
 
-    /// Tells the member of the pair what the engines have now.
-    fn tell_peer(&self, new: &Settings) {
-        let Some(peer) = &self.peer else { return };
+    /// Tells the member of the pair, or the node, what the engines have now.
+    fn tell_boxes(&self, new: &Settings) {
         let shared = self.shared_plans.as_ref().map(|shared_plans| &shared_plans.steering);
+        if let (Some(cluster), Some(steering)) = (&self.boxes.cluster, shared) {
+            cluster.set(new, Arc::clone(steering));
+        }
+        let Some(peer) = &self.boxes.peer else { return };
         match peer::steering(shared, &new.plan) {
             Ok(steering) => peer.set(new, steering),
             Err(why) => self.output.error(&format!("reload: [peer] {why}: restart gatun")),
@@ -173,7 +176,10 @@ impl Reload {
 
     /// Refuses a plan that divides the ports of an address between the boxes in another way.
     fn check_layout(&self, new: &Settings, shared: Option<&SharedPlans>) -> Result<(), ReloadRefusal> {
-        let Some(section) = new.peer.as_ref().filter(|_| self.peer.is_some()) else { return Ok(()) };
+        if new.cluster.is_some() {
+            return check_shards(new, shared);
+        }
+        let Some(section) = new.peer.as_ref().filter(|_| self.boxes.peer.is_some()) else { return Ok(()) };
         let layout = |plan: &Plan, shared: Option<&SharedPlans>| {
             let steering = peer::steering(shared.map(|shared| &shared.steering), plan)?;
             Ok(Layout::new(section, plan, &steering))
@@ -324,6 +330,20 @@ impl Reload {
             }
         }
         all
+    }
+}
+
+/// Refuses a plan whose addresses would get other shards at a node that starts with it anew.
+fn check_shards(new: &Settings, shared: Option<&SharedPlans>) -> Result<(), ReloadRefusal> {
+    let Some(shared) = shared else { return Ok(()) };
+    let fresh = Shares::new(&new.plan, 1, [0; 4]).map_err(|error| ReloadRefusal::why(error.to_string()))?;
+    match shared.steering.address_shares() == fresh.steering.address_shares() {
+        true => Ok(()),
+        false => Err(ReloadRefusal::restart(vec![
+            "[cluster]: the shards of public addresses would change: restart all nodes with the new file and \
+             `gatun run --forget`"
+                .to_owned(),
+        ])),
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) enum Calls {
     /// The thread that is connected to P4 switches.
     #[cfg_attr(not(feature = "dpdk"), allow(dead_code))]
     Controller,
-    /// The thread that is connected to the other box of a pair.
+    /// The threads that are connected to other boxes of a pair or a cluster, and to etcd.
     Peer,
     /// `gatun web`, which connects to the daemon's Unix socket.
     Page,

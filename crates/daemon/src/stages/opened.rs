@@ -6,7 +6,7 @@ use crate::fastpath::{self, FastPathDirectory, OpenedFastPath};
 use crate::health::Health;
 use crate::ports::Ports;
 use crate::privileges;
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
 use gatun_io::Processors;
 use gatun_io_tun::KillBehaviour;
 
@@ -46,10 +46,7 @@ impl Opened {
         let health = Health::open(&start.settings, &ports, rights, (&start.sender, &mut start.notes))?;
         start.notes.extend(start.look.take().map(|look| look()).unwrap_or_default());
         privileges::drop_all(start.user.as_ref())?;
-        if let Some(link) = &mut listening.link {
-            // A reload reads the certificates with these rights: better refuse now than then.
-            link.reread().map_err(|why| anyhow!("[peer] {why}"))?;
-        }
+        listening.boxes.reread()?;
         Ok(Opened { listening, ports, processors, fastpath, health })
     }
 }

@@ -1,11 +1,12 @@
 //! Stage 1: memory, engines, and the sessions of the previous process.
 
 use super::Start;
+use crate::boxes::PreparedBoxes;
+use crate::cluster;
 use crate::fastpath::{self, FastPathDirectory};
-use crate::peer::{self, PreparedPeer};
 use crate::reload::SharedPlans;
 use crate::takeover::{self, RestoredSessions, SessionStore};
-use crate::{Settings, Setup, memory, seed};
+use crate::{Settings, Setup, memory, peer, seed};
 use anyhow::Context as _;
 use gatun_api::types::TablePages;
 use gatun_nat::workers::Shares;
@@ -28,7 +29,7 @@ pub(super) struct Prepared {
     pub(super) pages: TablePages,
     /// Directory of the kernel fast path, and whether its sessions can be those of the previous process.
     pub(super) fastpath: (FastPathDirectory, bool),
-    pub(super) peer: Option<PreparedPeer>,
+    pub(super) boxes: PreparedBoxes,
 }
 
 impl Prepared {
@@ -53,17 +54,18 @@ impl Prepared {
         let directory = fastpath::prepare(&settings.fastpath);
         let fits = session_store.as_ref().is_some_and(|store| store.fits(&settings.plan));
         let shared = built.shared_plans.as_ref().map(|shared_plans| &shared_plans.steering);
-        let peer = peer::prepare(settings, shared, session_store.as_ref())?;
+        let boxes = PreparedBoxes::new(settings, shared, session_store.as_ref())?;
         let restored = session_store.as_ref().and_then(|session_store| {
             let steering = built.shared_plans.as_ref().map(|shared_plans| &*shared_plans.steering);
             session_store.take_over(&settings.plan, &mut built.engines, steering, *clock)
         });
         let fastpath = (directory, fits);
-        Ok(Prepared { start, built, session_store, restored, records, pages, fastpath, peer })
+        Ok(Prepared { start, built, session_store, restored, records, pages, fastpath, boxes })
     }
 }
 
-/// Engine of each worker, and the exchange of packets if several share a stateful translator.
+/// Engine of each worker, and the exchange of packets if several share a stateful translator, or if it is a
+/// node of a cluster.
 pub(super) struct Built {
     pub(super) engines: Vec<Nat>,
     pub(super) exchange: Vec<Exchange>,
@@ -76,24 +78,27 @@ fn build(
     notes: &mut Vec<String>,
 ) -> anyhow::Result<Built> {
     let (plan, workers) = (&*settings.plan, settings.ports.workers());
-    if workers <= 1 || !plan.is_stateful() {
+    let is_alone = workers <= 1 && plan.shards.is_none();
+    if is_alone || !plan.is_stateful() {
         let plans = vec![plan; workers];
         find_memory(&plans, settings, session_store.as_deref_mut(), notes)?;
-        let engines = build_engines(&plans, session_store, settings.peer.is_some())?;
+        let engines = build_engines(&plans, session_store, settings.has_other_boxes())?;
         return Ok(Built { engines, exchange: Vec::new(), shared_plans: None });
     }
-    let of_pair = peer::seed(settings.peer.as_ref())?;
+    let common = peer::seed(settings)?;
     let shares = match session_store.as_mut() {
-        Some(session_store) => session_store.share(plan, workers, seed()?, of_pair),
-        None => Shares::new(plan, workers, of_pair.map_or_else(seed, Ok)?),
+        Some(session_store) => session_store.share(plan, workers, seed()?, common),
+        None => Shares::new(plan, workers, common.map_or_else(seed, Ok)?),
     };
     let shares = shares.map_err(|e| anyhow::anyhow!("{}", e.0))?;
     let plans: Vec<&Plan> = shares.plans.iter().collect();
     find_memory(&plans, settings, session_store.as_deref_mut(), notes)?;
-    let engines = build_engines(&plans, session_store, settings.peer.is_some())?;
+    let engines = build_engines(&plans, session_store, settings.has_other_boxes())?;
     let shared_plans = SharedPlans::new(shares);
-    let exchange =
+    let mut exchange =
         exchange(workers, &shared_plans.steering).context("cannot create the exchange between workers")?;
+    let closed = settings.cluster.as_ref().map(cluster::closed);
+    exchange.iter_mut().for_each(|part| part.redirect_by(&mut closed.clone()));
     Ok(Built { engines, exchange, shared_plans: Some(shared_plans) })
 }
 
@@ -118,11 +123,12 @@ fn find_memory(
     Ok(())
 }
 
-/// Builds an engine for each plan. Engines of a pair assign no port before its member has begun.
+/// Builds an engine for each plan. If other boxes have its sessions, too, it assigns no port before their
+/// thread has begun.
 fn build_engines(
     plans: &[&Plan],
     mut session_store: Option<&mut SessionStore>,
-    is_paired: bool,
+    has_others: bool,
 ) -> anyhow::Result<Vec<Nat>> {
     let mut engines: Vec<Nat> = Vec::new();
     for plan in plans {
@@ -133,7 +139,7 @@ fn build_engines(
             Some(first) => first.sibling(plan, seed()?, session_file),
         };
         let mut nat = nat.map_err(|e| anyhow::anyhow!("cannot build the engine: {}", e.0))?;
-        if is_paired {
+        if has_others {
             nat.begin_standby();
         }
         engines.push(nat);

@@ -6,12 +6,12 @@ use super::listening::Listening;
 use super::opened::Opened;
 use super::prepared::{Built, Prepared};
 use super::sandboxed::Sandboxed;
+use crate::boxes::Boxes;
 use crate::config_file::ConfigFile;
 use crate::control::Process;
 use crate::event_sinks::{EventSinks, SinkRights};
 use crate::notify::Notifier;
 use crate::output::Output;
-use crate::peer::PeerManager;
 use crate::ports::Ports;
 use crate::reload::{self, Reload, Request};
 use crate::signals::Signal;
@@ -51,7 +51,7 @@ impl Running {
     /// # Errors
     /// Returns an error if a file cannot be opened, or a thread cannot start.
     pub(super) fn new(sandboxed: Sandboxed) -> anyhow::Result<Running> {
-        let Sandboxed { opened, connect, signals, in_force, fast_paths, peer } = sandboxed;
+        let Sandboxed { opened, connect, signals, in_force, fast_paths, boxes } = sandboxed;
         let Opened { listening, mut ports, processors, health, .. } = opened;
         let Listening { prepared, sockets, .. } = listening;
         let Prepared { start, built, mut session_store, restored, records, pages, .. } = prepared;
@@ -63,7 +63,7 @@ impl Running {
         let goes_on = restored.as_ref().is_some_and(RestoredSessions::is_some);
         let means = SinkRights { connect, sandbox };
         let event_sinks = EventSinks::start(&settings, &mut engines, (clock, goes_on), means, &output)?;
-        save_sessions(session_store.as_mut(), &settings.plan, (&mut engines, clock), (&fast_paths, &peer))?;
+        save_sessions(session_store.as_mut(), &settings.plan, (&mut engines, clock), (&fast_paths, &boxes))?;
         fast_paths.wait_cleared(&output);
         let backends = std::mem::take(&mut ports.backends);
         let workers =
@@ -71,14 +71,14 @@ impl Running {
         let handles: Vec<Handle> = workers.iter().map(|worker| worker.handle.clone()).collect();
         fast_paths.begin(&handles);
         let (tls, (orders, requests)) = (sockets.tls(), channel());
-        watch_restored(restored, &handles, (&orders, peer.clone()), &output)?;
+        watch_restored(restored, &handles, (&orders, boxes.clone()), &output)?;
         let process = Process {
             workers: handles.clone(),
             sandbox: in_force.told_with(&ports.helper.missing),
             helper: ports.helper.clone(),
             fast_paths: fast_paths.shown(),
             health: health.control(),
-            peer: peer.control(),
+            boxes: boxes.controls(),
         };
         let (facts, socket) =
             sockets.serve(&settings, process, &event_sinks, reload::config_orders(&orders), &output)?;
@@ -100,7 +100,7 @@ impl Running {
             session_store,
             offload: fast_paths.orders(),
             health: health.control(),
-            peer: peer.orders(),
+            boxes: boxes.orders(),
             notifier: notifier.clone(),
             output: output.clone(),
         };
@@ -144,23 +144,23 @@ fn log_start(output: &Output, workers: usize, started: Instant) {
     output.log(&format!("{}, {ms:.1} ms after start", translating(workers)));
 }
 
-/// Reports when all sessions of the previous process are restored. The pair begins then.
+/// Reports when all sessions of the previous process are restored. The threads of other boxes begin then.
 fn watch_restored(
     restored: Option<RestoredSessions>,
     workers: &[Handle],
-    (orders, peer): (&Sender<Request>, PeerManager),
+    (orders, boxes): (&Sender<Request>, Boxes),
     output: &Output,
 ) -> anyhow::Result<()> {
     let workers = workers.to_vec();
     let Some(restored) = restored else {
-        peer.begin(workers, true);
+        boxes.begin(workers, true);
         return Ok(());
     };
     let (orders, output) = (orders.clone(), output.clone());
     let done = {
         let workers = workers.clone();
         move |has_all| {
-            peer.begin(workers, has_all);
+            boxes.begin(workers, has_all);
             drop(orders.send(Request::AllRestored));
         }
     };
@@ -172,12 +172,12 @@ fn save_sessions(
     store: Option<&mut SessionStore>,
     plan: &Plan,
     (engines, clock): (&mut [Nat], Clock),
-    (fast_paths, peer): (&FastPaths, &PeerManager),
+    (fast_paths, boxes): (&FastPaths, &Boxes),
 ) -> anyhow::Result<()> {
     let Some(store) = store else { return Ok(()) };
     store.begin(plan, engines, clock)?;
     store.set_offloaded(fast_paths.orders().has_any().then_some(plan))?;
-    peer.sessions_are_named();
+    boxes.sessions_are_named();
     Ok(())
 }
 

@@ -1,10 +1,11 @@
 //! Fourth: the sandbox.
 
 use super::fast_paths::FastPaths;
+use super::listening::Listening;
 use super::opened::Opened;
 use super::prepared::Prepared;
+use crate::boxes::Boxes;
 use crate::fastpath::OpenedFastPath;
-use crate::peer::PeerManager;
 use crate::sandbox::Enforced;
 use crate::{connector, signals};
 use gatun_export::Connect;
@@ -16,7 +17,7 @@ pub(super) struct Sandboxed {
     pub(super) signals: signals::Watched,
     pub(super) in_force: Enforced,
     pub(super) fast_paths: FastPaths,
-    pub(super) peer: PeerManager,
+    pub(super) boxes: Boxes,
 }
 
 impl Sandboxed {
@@ -29,13 +30,19 @@ impl Sandboxed {
         let connect = connector::start(&start.sandbox)?;
         let fastpath = std::mem::replace(&mut opened.fastpath, OpenedFastPath::Off);
         let fast_paths = FastPaths::start(start, (fastpath, &opened.ports), *fits)?;
-        let pair = (opened.listening.prepared.peer.take(), opened.listening.link.take());
-        let Prepared { start, .. } = &mut opened.listening.prepared;
-        let means = (&start.sandbox, &start.sender);
-        let peer = PeerManager::start(pair, &start.settings, opened.health.control(), means)?;
+        let Listening { prepared: Prepared { start, boxes: prepared, .. }, boxes, .. } =
+            &mut opened.listening;
+        let (prepared, sockets) = (std::mem::take(prepared), std::mem::take(boxes));
+        let boxes = Boxes::start(
+            prepared,
+            sockets,
+            &start.settings,
+            (&opened.health.control(), start.clock),
+            (&start.sandbox, &start.sender),
+        )?;
         let signals = signals::Watched::new()?;
         let in_force = start.sandbox.enter(start.settings.ports.calls());
         start.notes.push(in_force.to_string());
-        Ok(Sandboxed { opened, connect, signals, in_force, fast_paths, peer })
+        Ok(Sandboxed { opened, connect, signals, in_force, fast_paths, boxes })
     }
 }

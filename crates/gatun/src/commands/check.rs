@@ -357,7 +357,7 @@ fn memory(config: &Config, needs: &MemoryNeeds) -> String {
     lines.push((count(config.fastpath.sessions_max, "sessions in the kernel"), needs.fastpath_sessions));
     lines.push(("mappings in the kernel".to_owned(), needs.fastpath_mappings));
     lines.push(("manager of the sessions in the kernel".to_owned(), needs.fastpath_manager));
-    lines.push(("member of the pair".to_owned(), needs.peer));
+    lines.push(("members of the pair or the cluster".to_owned(), needs.peer));
     lines.push(("program".to_owned(), needs.program));
     let all = Bytes(needs.total());
     let mut out = match needs.tables.len() {

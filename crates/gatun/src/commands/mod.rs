@@ -1,8 +1,10 @@
 //! Commands, one file each: arguments in `Args`, implementation in `execute`.
 
 pub(crate) mod ask;
+pub(crate) mod certificates;
 pub(crate) mod check;
 pub(crate) mod clear;
+pub(crate) mod cluster;
 mod colour;
 pub(crate) mod completions;
 pub(crate) mod config;

@@ -9,7 +9,8 @@ use gatun_config::{Config, DeviceMode, Driver, Located, Network, Port, Routes, S
 use gatun_control::{Facts, PlannedHolders};
 use gatun_daemon::log_queries::planned_holders;
 use gatun_daemon::{
-    ControlSettings, Costs, HostCheck, MemoryNeeds, PortSettings, Read, Settings, Setup, Source, User,
+    ClusterSettings, ControlSettings, Costs, HostCheck, MemoryNeeds, PortSettings, Read, Settings, Setup,
+    Source, User,
 };
 use gatun_io_tun::{Mode, Prefix, TunConfig};
 use gatun_nat::workers::Shares;
@@ -78,6 +79,9 @@ pub(crate) struct Args {
     /// Discard the sessions of the previous process
     #[arg(long)]
     forget: bool,
+    /// Name of this node of a cluster: one of [[cluster.nodes]]
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
     /// Disable the sandbox (debugging only)
     #[arg(long)]
     no_sandbox: bool,
@@ -92,9 +96,10 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     eprint!("{warnings}");
     let look = look(&mut config);
     let name = file.display().to_string();
-    let first = settings(config, &name)?;
+    let first = settings(config, &name, args.node.as_deref())?;
     let (user, forget, sandboxed, path) = (args.user, args.forget, !args.no_sandbox, file.clone());
-    let read = Box::new(move |source: Source<'_>| read(source, &path, &name));
+    let node = args.node;
+    let read = Box::new(move |source: Source<'_>| read(source, (&path, &name), node.as_deref()));
     gatun_daemon::run(Setup { settings: first, file, read, user, forget, sandboxed, look, started })
 }
 
@@ -124,7 +129,7 @@ fn without_mappings(config: &mut Config) -> Config {
 }
 
 /// Reads the configuration again, or a new text for the same file.
-fn read(source: Source<'_>, file: &Path, name: &str) -> Read {
+fn read(source: Source<'_>, (file, name): (&Path, &str), node: Option<&str>) -> Read {
     let loaded = match source {
         Source::File => gatun_config::load_file(file),
         Source::Text(text) => gatun_config::load_str(text, name),
@@ -135,7 +140,7 @@ fn read(source: Source<'_>, file: &Path, name: &str) -> Read {
     match loaded {
         Ok((config, warnings)) => {
             let mut problems: Vec<ConfigProblem> = warnings.iter().map(problem).collect();
-            let settings = settings(config, name).map_err(|error| problems.push(outside(name, &error)));
+            let settings = settings(config, name, node).map_err(|error| problems.push(outside(name, &error)));
             Read { settings: settings.ok(), problems }
         }
         Err(report) => Read { settings: None, problems: report.iter().map(problem).collect() },
@@ -168,8 +173,10 @@ fn outside(name: &str, error: &anyhow::Error) -> ConfigProblem {
     }
 }
 
-/// Settings of the daemon.
-fn settings(config: Config, file: &str) -> anyhow::Result<Settings> {
+/// Settings of the daemon. `node` is the name of this node of a cluster.
+fn settings(mut config: Config, file: &str, node: Option<&str>) -> anyhow::Result<Settings> {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    config.choose_node(node, &host).map_err(anyhow::Error::msg)?;
     let ports = ports(&config)?;
     let facts = facts(&config, file, &ports);
     let needs = needs(&config, &ports);
@@ -194,6 +201,7 @@ fn settings(config: Config, file: &str) -> anyhow::Result<Settings> {
         offload,
         announce: config.announce,
         peer: config.peer,
+        cluster: config.cluster.map(ClusterSettings::new).transpose().map_err(anyhow::Error::msg)?,
         costs,
         needs,
         mapping_files,
@@ -204,7 +212,7 @@ fn settings(config: Config, file: &str) -> anyhow::Result<Settings> {
 pub(super) fn needs(config: &Config, ports: &PortSettings) -> MemoryNeeds {
     let (plan, workers) = (&config.plan, ports.workers());
     let keeps = config.state != StateDir::Off;
-    let shares = match plan.is_stateful() && workers > 1 {
+    let shares = match plan.is_stateful() && (workers > 1 || plan.shards.is_some()) {
         true => Shares::new(plan, workers, [0; 4]).ok(),
         false => None,
     };
@@ -212,7 +220,9 @@ pub(super) fn needs(config: &Config, ports: &PortSettings) -> MemoryNeeds {
         Some(shares) => MemoryNeeds::of(&shares.plans.iter().collect::<Vec<_>>(), ports, keeps),
         None => MemoryNeeds::of(&vec![plan; workers], ports, keeps),
     };
-    needs.with_fastpath(&config.fastpath, &config.plan).with_peer(config.peer.is_some())
+    needs
+        .with_fastpath(&config.fastpath, &config.plan)
+        .with_boxes(config.peer.is_some(), config.cluster.as_ref())
 }
 
 /// Memory and log volume at full tables.

@@ -11,7 +11,7 @@ mod screen;
 mod view;
 
 use super::ask::Daemon;
-use super::peer::summary;
+use super::{cluster, peer};
 use gatun_api::client::Client;
 use gatun_api::types::{
     Drop, FastPathPlace, History, Offload, OffloadSwitch, Pool, Status, Subscriber, Worker,
@@ -74,8 +74,8 @@ struct Sample {
     top: Vec<Subscriber>,
     /// P4 switches, if they are the fast path.
     switches: Vec<OffloadSwitch>,
-    /// The pair, as a line. `None` without `[peer]`.
-    pair: Option<String>,
+    /// The pair or the cluster, as a line. `None` for a box of its own.
+    boxes: Option<String>,
 }
 
 impl Sample {
@@ -89,14 +89,19 @@ impl Sample {
             at: Instant::now(),
             status,
             switches,
-            // An older daemon knows no pairs.
-            pair: client.get("/v1/peer").ok().as_ref().and_then(summary),
+            boxes: boxes(client),
             workers: client.get("/v1/workers")?,
             pools: client.get("/v1/pools")?,
             drops: client.get("/v1/drops")?,
             top: client.get(&format!("/v1/top?count={subscribers}&by={}", order.by()))?,
         })
     }
+}
+
+/// Line about a pair or a cluster. An older daemon knows none.
+fn boxes(client: &Client) -> Option<String> {
+    let of_pair = client.get("/v1/peer").ok().as_ref().and_then(peer::summary);
+    of_pair.or_else(|| client.get("/v1/cluster").ok().as_ref().and_then(cluster::summary))
 }
 
 /// Packets dropped for one reason.

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   announce  announced routes, and their use by BIRD
+//!   cluster   the node of a cluster: etcd, other nodes, shards, ways of packets
 //!   daemon    the running daemon, its log and collectors
 //!   kernel    forwarding, reverse path filters
 //!   firewall  netfilter's rules for forwarded packets
@@ -17,6 +18,7 @@
 //! The checks change nothing. They send DNS queries, ask BIRD, and connect to a collector that is silent.
 
 mod announce;
+mod cluster;
 mod daemon;
 mod disk;
 mod dns64;
@@ -143,6 +145,7 @@ pub(crate) fn examine(subject: &Subject) -> Vec<Finding> {
     findings.extend(system::examine(Some(config), pid));
     findings.extend(announce::examine(&subject.client, config));
     findings.extend(peer::examine(&subject.client, config));
+    findings.extend(cluster::examine(&subject.client, config));
     findings.extend(dns64::examine(config, subject.dns64));
     findings
 }

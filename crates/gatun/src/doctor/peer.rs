@@ -18,13 +18,11 @@ const ASYMMETRIC: u64 = 100;
 /// Findings about `[peer]`, if the configuration has it and the daemon runs.
 pub(super) fn examine(client: &Client, config: &Config) -> Vec<Finding> {
     let (Some(_), Ok(peer)) = (&config.peer, client.get::<Peer>("/v1/peer")) else { return Vec::new() };
-    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let mut findings = vec![connection(&peer)];
     findings.extend(differences(&peer));
-    findings.extend(peer.certificate_end_s.map(|end| certificate(end, now_s)));
-    let pools = client.get::<Vec<Pool>>("/v1/pools").unwrap_or_default();
-    let asymmetric = |pool: &Pool| asymmetric(&pool.name.0, pool.outbound.packets, pool.inbound.packets);
-    findings.extend(pools.iter().filter_map(asymmetric));
+    let renew = "gatun peer renew AUTHORITY /etc/gatun/peer, then reload: see docs/how-to/pair.md";
+    findings.extend(peer.certificate_end_s.map(|end| certificate((CHECK, "of the pair"), end, renew)));
+    findings.extend(asymmetric_pools(client, CHECK));
     findings.extend(routes(config));
     findings
 }
@@ -87,32 +85,45 @@ fn differences(peer: &Peer) -> Option<Finding> {
     Some(Finding::wrong(CHECK, what, "write the same values on both boxes, and reload"))
 }
 
-fn certificate(end_s: u64, now_s: u64) -> Finding {
-    let fix = "gatun peer renew AUTHORITY /etc/gatun/peer, then reload: see docs/how-to/pair.md";
-    match days_until(end_s, now_s) {
+/// Finding about the end of a certificate of somebody. `renew` is the remedy.
+pub(super) fn certificate(of: (&'static str, &str), end_s: u64, renew: &str) -> Finding {
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    validity(of, days_until(end_s, now_s), renew)
+}
+
+fn validity((check, whose): (&'static str, &str), days: Option<u64>, renew: &str) -> Finding {
+    match days {
         None => {
-            Finding::wrong(CHECK, "the certificate of the pair has ended: no new connection is possible", fix)
+            let what = format!("the certificate {whose} has ended: no new connection is possible");
+            Finding::wrong(check, what, renew)
         }
         Some(days) if days < RENEW_DAYS => {
-            Finding::note(CHECK, format!("the certificate of the pair ends in {}", counted(days, "day")), fix)
+            let what = format!("the certificate {whose} ends in {}", counted(days, "day"));
+            Finding::note(check, what, renew)
         }
-        Some(days) => Finding::ok(CHECK, format!("the certificate is valid for {}", counted(days, "day"))),
+        Some(days) => Finding::ok(check, format!("the certificate is valid for {}", counted(days, "day"))),
     }
 }
 
-/// Finding about a pool whose packets pass this box in one direction only.
-fn asymmetric(pool: &str, out: u64, back: u64) -> Option<Finding> {
+/// Findings about pools whose packets pass this box in one direction only.
+pub(super) fn asymmetric_pools(client: &Client, check: &'static str) -> Vec<Finding> {
+    let pools = client.get::<Vec<Pool>>("/v1/pools").unwrap_or_default();
+    let of = |pool: &Pool| asymmetric(check, &pool.name.0, (pool.outbound.packets, pool.inbound.packets));
+    pools.iter().filter_map(of).collect()
+}
+
+fn asymmetric(check: &'static str, pool: &str, (out, back): (u64, u64)) -> Option<Finding> {
     if out.max(back) < COMPARED_MIN || out.max(back) / ASYMMETRIC < out.min(back) {
         return None;
     }
     let what = format!(
         "asymmetric routes: {} packets of pool {pool} went out here, and {} came in: the other direction takes \
-         the other box, which knows a new session only after its first packets",
+         another box, which knows a new session only after its first packets",
         group(out),
         group(back)
     );
     let fix = "announce prefix and pool from the same box, alike: see docs/how-to/announce.md";
-    Some(Finding::note(CHECK, what, fix))
+    Some(Finding::note(check, what, fix))
 }
 
 /// Finding about a configuration by which routers do not learn which box to use.
@@ -181,7 +192,7 @@ mod tests {
         let peer = Peer { differences: vec!["pools.res".into(), "workers".into()], ..Peer::default() };
         assert!(differences(&peer).unwrap().what.ends_with("differ: pools.res, workers"));
         assert!(differences(&Peer::default()).is_none());
-        let state = |end| certificate(end, 100 * DAY_S).state;
+        let state = |end| validity((CHECK, "of the pair"), days_until(end, 100 * DAY_S), "renew it").state;
         assert_eq!(
             [state(99 * DAY_S), state(110 * DAY_S), state(114 * DAY_S)],
             [State::Wrong, State::Note, State::Ok]
@@ -190,10 +201,10 @@ mod tests {
 
     #[test]
     fn a_pool_with_packets_in_one_direction_shows_asymmetric_routes() {
-        let what = asymmetric("res", 50_000, 3).unwrap().what;
+        let what = asymmetric(CHECK, "res", (50_000, 3)).unwrap().what;
         assert!(what.contains("50,000 packets of pool res went out here, and 3 came in"), "{what}");
-        assert!(asymmetric("res", 3, 50_000).is_some());
-        assert!(asymmetric("res", 50_000, 600).is_none() && asymmetric("res", 900, 0).is_none());
+        let is_noted = |out, back| asymmetric(CHECK, "res", (out, back)).is_some();
+        assert!(is_noted(3, 50_000) && !is_noted(50_000, 600) && !is_noted(900, 0));
     }
 
     #[test]

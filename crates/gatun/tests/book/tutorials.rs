@@ -106,6 +106,14 @@ fn a_download_survives_a_box_of_a_pair() {
 }
 
 #[test]
+fn a_download_survives_a_node_of_a_cluster() {
+    let programs = ["bird", "etcd", "etcdctl", "python3", "curl"];
+    follow("a_download_survives_a_node_of_a_cluster", &programs, || {
+        read_and_do("docs/tutorials/cluster.md");
+    });
+}
+
+#[test]
 fn every_tutorial_is_followed_by_a_test() {
     let tests = include_str!("tutorials.rs");
     let folder = std::fs::read_dir(root().join("docs/tutorials")).unwrap();

@@ -6,6 +6,7 @@ mod announce;
 mod api;
 mod attach;
 mod browser;
+mod cluster;
 mod config;
 mod doctor;
 #[cfg(feature = "dpdk")]

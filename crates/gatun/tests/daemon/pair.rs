@@ -21,13 +21,14 @@ const PUBLIC: &str = "192.0.2.1";
 /// Ports at each end of an address that belong to one box.
 const OWN_PORTS: u16 = 2_000;
 
-/// Opens connections from one port on, and sends a line through each again and again, after the echo of the
-/// previous one, until a file exists. Writes "ready" when each has an echo. Prints the number of connections
-/// that had an echo at the end, and the longest time without one, ms.
+/// Opens connections from one port on, each from one of some hosts. Sends a line through each again and again,
+/// after the echo of the previous one, until a file exists. Writes "ready" when each has an echo. Prints the
+/// number of connections that had an echo at the end, and the longest time without one, ms.
 const TALK: &str = "
 import os, socket, select, sys, time
-server, count, first, stop = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
-open_one = lambda port: socket.create_connection((server, 7777), timeout=20, source_address=('', port))
+server, count, first, stop, hosts = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5:]
+host = lambda port: hosts[port % len(hosts)] if hosts else ''
+open_one = lambda port: socket.create_connection((server, 7777), timeout=20, source_address=(host(port), port))
 made = [open_one(first + n) for n in range(count)]
 wanted, heard, last = {}, {}, {}
 for s in made: s.sendall(b'12345678'); wanted[s] = 8; heard[s] = 0; last[s] = time.monotonic()
@@ -53,7 +54,7 @@ print(len(final) if ending else 0, broken, int(longest * 1000), flush=True)
 ";
 
 /// Connections that talk.
-struct Talk {
+pub(crate) struct Talk {
     process: Process,
     stop: String,
     count: u32,
@@ -61,8 +62,15 @@ struct Talk {
 
 impl Talk {
     fn start(net: &PairNetwork, count: u32, first: u16) -> Talk {
+        Talk::start_from(net, count, first, &[])
+    }
+
+    /// Starts connections from these addresses of the client.
+    pub(crate) fn start_from(net: &PairNetwork, count: u32, first: u16, hosts: &[String]) -> Talk {
         let stop = format!("/run/talk-{first}");
-        let arguments = [SERVER, &count.to_string(), &first.to_string(), &stop];
+        let (number, port) = (count.to_string(), first.to_string());
+        let mut arguments = vec![SERVER, &number, &port, &stop];
+        arguments.extend(hosts.iter().map(String::as_str));
         let process = Process::start(net.client.python(TALK, &arguments).stdout(Stdio::piped())).unwrap();
         let ready = format!("{stop}.ready");
         wait_until("all connections have an echo", WAIT_MAX, || Path::new(&ready).exists()).unwrap();
@@ -70,7 +78,7 @@ impl Talk {
     }
 
     /// Every connection still has echoes.
-    fn end(self) {
+    pub(crate) fn end(self) {
         std::fs::write(&self.stop, "").unwrap();
         let (status, said) = self.process.output(WAIT_MAX).unwrap();
         assert!(status.success(), "{said}");
@@ -103,13 +111,13 @@ print(sent, len(back), flush=True)
 ";
 
 /// Flow of numbered datagrams.
-struct Numbered {
+pub(crate) struct Numbered {
     process: Process,
     stop: String,
 }
 
 impl Numbered {
-    fn start(net: &PairNetwork, port: u16) -> Numbered {
+    pub(crate) fn start(net: &PairNetwork, port: u16) -> Numbered {
         let stop = format!("/run/numbered-{port}");
         let arguments = [SERVER, &port.to_string(), &stop];
         let process = Process::start(net.client.python(NUMBERED, &arguments).stdout(Stdio::piped())).unwrap();
@@ -119,7 +127,7 @@ impl Numbered {
     }
 
     /// Number of datagrams, and of lost ones.
-    fn end(self) -> (u64, u64) {
+    pub(crate) fn end(self) -> (u64, u64) {
         std::fs::write(&self.stop, "").unwrap();
         let (status, said) = self.process.output(WAIT_MAX).unwrap();
         assert!(status.success(), "{said}");

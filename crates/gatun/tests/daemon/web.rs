@@ -185,6 +185,7 @@ fn the_page_shows_the_answers_of_the_daemon_and_its_absence() {
         dropped_means_the_same_everywhere(&browser);
         the_verdict_names_the_cause_and_does_not_flap(&browser);
         a_pair_is_shown_as_a_picture(&browser);
+        a_cluster_is_shown_as_a_picture(&browser);
         switches_are_shown_with_their_fill_and_reasons(&browser);
         answers_match_the_command_line(&browser);
         events_are_followed(&browser, &net);
@@ -301,6 +302,41 @@ fn a_pair_is_shown_as_a_picture(browser: &Browser) {
         null
     ]);
     assert_eq!(browser.run(PAIRS), expected);
+}
+
+/// Sample states of a cluster, and what the picture shows.
+const CLUSTERS: &str = include_str!("web/clusters.js");
+
+fn a_cluster_is_shown_as_a_picture(browser: &Browser) {
+    let expected = json!([
+        [
+            "good",
+            [
+                "good",
+                "a: this node",
+                "here; owns 1 shard, backs up 1",
+                "0 good shard 0: backup b has all sessions; 192.0.2.0"
+            ],
+            ["good", "b", "here; owns 1 shard, backs up 1", "1 warn shard 1: backup a is filling; 192.0.2.1"],
+            "1 of 2 shards have a backup with all sessions.",
+            ""
+        ],
+        [
+            "warn",
+            ["good", "a: this node", "here; owns 0 shards, backs up 1"],
+            [
+                "bad",
+                "b",
+                "away for 1\u{a0}min 01\u{a0}s; owns 1 shard, backs up 1",
+                "0 bad shard 0: no holder is here; 192.0.2.0"
+            ],
+            ["bad", "no owner yet", "1 shard", "1 bad shard 1: no holder is here; 192.0.2.1"],
+            "This node goes on without etcd: nothing moves. 0 of 2 shards have a backup with all sessions.",
+            "etcd: no answer"
+        ],
+        null
+    ]);
+    assert_eq!(browser.run(CLUSTERS), expected);
 }
 
 /// Sample states of P4 switches, and what the page shows.

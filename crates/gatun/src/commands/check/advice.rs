@@ -1,6 +1,6 @@
 //! Warnings of `gatun check` about a valid configuration that will not work on this host or on the Internet.
 
-use crate::commands::peer::certificates::files;
+use crate::commands::certificates::files;
 use crate::commands::unix_seconds;
 use gatun_api::types::days_until;
 use gatun_config::{Config, Network, Routes};
@@ -56,24 +56,31 @@ impl Uplink {
 /// Warnings about a configuration on a host with this uplink.
 pub(crate) fn of(config: &Config, uplink: Option<&Uplink>) -> Vec<Advice> {
     let only_address = uplink.into_iter().filter_map(|uplink| only_address(config, uplink));
-    let certificates = config.peer.as_ref().and_then(|peer| certificates(&peer.directory, unix_seconds()));
+    let of_pair = config.peer.as_ref().map(|peer| ("peer", &peer.directory));
+    let of_node = config.cluster.as_ref().map(|cluster| ("cluster", &cluster.directory));
+    let boxes = of_pair.into_iter().chain(of_node);
+    let certificates =
+        boxes.filter_map(|(section, directory)| certificates(section, directory, unix_seconds()));
     let of_switches = config.offload.as_ref().and_then(|offload| offload.tls.as_ref());
     let of_switches = of_switches.and_then(|tls| switch_certificates(&tls.directory));
     only_address.chain(certificates).chain(of_switches).chain(documentation(config)).collect()
 }
 
-/// Certificates of a pair with which the daemon does not start, or does not connect.
-fn certificates(directory: &Path, now_s: u64) -> Option<Advice> {
+/// Certificates of a pair or of a node with which the daemon does not start, or does not connect.
+fn certificates(section: &str, directory: &Path, now_s: u64) -> Option<Advice> {
     let files = files(directory);
     let (why, instead) = match Tls::load(&files) {
-        Err(why) => (why, format!("repair the files in {}: docs/how-to/pair.md", directory.display())),
+        Err(why) => {
+            (why, format!("repair the files in {}: `gatun {section} init` makes them", directory.display()))
+        }
         Ok(tls) if days_until(tls.certificate_end.try_into().unwrap_or(0), now_s).is_none() => {
             let why = format!("{} or its authority's certificate has ended", files.certificate.display());
-            (why, format!("gatun peer renew AUTHORITY {}", directory.display()))
+            let whose = if section == "cluster" { " NODE" } else { "" };
+            (why, format!("gatun {section} renew AUTHORITY{whose} {}", directory.display()))
         }
         Ok(_) => return None,
     };
-    Some(Advice { what: format!("[peer] {why}"), instead })
+    Some(Advice { what: format!("[{section}] {why}"), instead })
 }
 
 /// Certificates with which the daemon connects to no P4 switch.
@@ -321,7 +328,7 @@ mod tests {
         assert!(missing.contains("/a/ca.pem: No such file"), "{missing}");
         create(&directory, 1).unwrap();
         assert_eq!(said_about(), "");
-        let later = certificates(&directory.join("a"), unix_seconds() + 2 * 86_400).unwrap();
+        let later = certificates("peer", &directory.join("a"), unix_seconds() + 2 * 86_400).unwrap();
         assert!(later.what.ends_with("has ended") && later.instead.contains("gatun peer renew"), "{later:?}");
         std::fs::write(directory.join("a/key.pem"), "").unwrap();
         assert!(said_about().starts_with("[peer] "), "{}", said_about());

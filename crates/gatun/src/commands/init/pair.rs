@@ -1,6 +1,7 @@
 //! `gatun init --pair`: files for two boxes that back each other.
 
 use super::{Args, Mode, quoted};
+use crate::commands::certificates::{MEMBER_DAYS, service_user};
 use crate::commands::peer::certificates;
 use crate::commands::print_bytes;
 use anyhow::{bail, ensure};
@@ -74,7 +75,7 @@ impl Pair {
                 bail!("invalid configuration from these answers:\n{}", report.pretty(false));
             }
         }
-        certificates::create(&directory, certificates::MEMBER_DAYS)?;
+        certificates::create(&directory, MEMBER_DAYS)?;
         for (member, _, text) in &texts {
             super::write(&directory.join(format!("{member}.toml")), false, text)?;
         }
@@ -85,7 +86,7 @@ impl Pair {
                 "created {directory}.\n{boxes}{}\
                  Keep {directory}/authority for `gatun peer renew`, where nobody else can read it.\n\
                  Then start Gatun on both boxes; `gatun peer status` shows the pair.\n",
-                certificates::SERVICE_USER
+                service_user(gatun_config::PEER_DIRECTORY)
             )
             .as_bytes(),
         )?;

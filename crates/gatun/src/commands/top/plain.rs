@@ -85,8 +85,8 @@ pub(super) fn picture(before: &Sample, now: &Sample) -> anyhow::Result<String> {
     for switch in &now.switches {
         writeln!(out, "{}", describe(switch))?;
     }
-    if let Some(pair) = &now.pair {
-        writeln!(out, "{pair}")?;
+    if let Some(boxes) = &now.boxes {
+        writeln!(out, "{boxes}")?;
     }
     for trouble in &s.troubles {
         writeln!(out, "NEEDS ATTENTION: {}", trouble.what)?;

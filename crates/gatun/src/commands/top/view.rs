@@ -167,7 +167,7 @@ impl View<'_> {
             let style = if switch.phase == SwitchPhase::Ready { Style::Plain } else { Style::Warning };
             lines.push(line(style, format!("  {}", describe(switch))));
         }
-        lines.extend(self.now.pair.iter().map(|pair| line(Style::Plain, format!("  {pair}"))));
+        lines.extend(self.now.boxes.iter().map(|boxes| line(Style::Plain, format!("  {boxes}"))));
         lines
     }
 

@@ -115,7 +115,7 @@ fn sample(begin: Instant, n: u64) -> Sample {
         drops: vec![drop("ttl", n * 1000), drop("no_bib", 9_999_999), drop("never", 0)],
         top: (0..100).map(subscriber).collect(),
         switches: Vec::new(),
-        pair: None,
+        boxes: None,
     }
 }
 

@@ -1,0 +1,530 @@
+//! Thread of the node, and orders to it.
+
+use super::opening::{OpenedCluster, OpenedNode};
+use super::standing::{Layout, StandingFile, instance};
+use super::status::{Health, Shown, Watch, order};
+use super::{ClusterSettings, places};
+use crate::health::HealthControl;
+use crate::offload::Guard;
+use crate::peer::{by_shard, of_cluster};
+use crate::sandbox::{Calls, Sandbox};
+use crate::takeover::SessionStore;
+use crate::{ANSWER_MAX, Event, Settings};
+use anyhow::Context as _;
+use gatun_cluster::coordination::{ClusterOrder, CoordinationSettings};
+use gatun_cluster::etcd::EtcdStore;
+use gatun_cluster::node::{Node, NodeEngines, NodeSettings, Places, SavedNode, exchange_settings};
+use gatun_cluster::record::NodeName;
+use gatun_cluster::target::Candidate;
+use gatun_cluster::{ClusterRules, ClusterTiming};
+use gatun_config::ClusterNode;
+use gatun_control::ClusterControl;
+use gatun_io::Waker;
+use gatun_nat::redirect::Redirection;
+use gatun_nat::workers::Steering;
+use gatun_peer::driver::{self, StandingWriter};
+use gatun_peer::link::{Acceptor, Link};
+use gatun_peer::member::{AddressRange, Engines};
+use gatun_peer::ownership::Timing;
+use gatun_peer::wire::{ConfigKey, Exchange};
+use gatun_peer::workers::{FeedSettings, WorkerEngines};
+use gatun_worker::{Clock, Handle};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
+use std::time::Duration;
+
+/// Records that wait for the members, per worker and member.
+const RING: usize = 65_536;
+/// Bytes of a record that waits for a member.
+const RECORD: u64 = 96;
+/// Groups of records, of up to 32 KiB each, that the logs of all members keep together, and that of one at
+/// least and at most.
+const LOGS: (usize, usize, usize) = (1_024, 64, 512);
+/// Memory of a member's group, of what waits to be sent, and of received records, bytes.
+const GROUP: u64 = 32 << 10;
+const BUFFERS: u64 = 32 << 20;
+/// Interval of tries of sessions that contradict own ones, ms.
+const AGAIN_MS: u64 = 1_000;
+/// Least difference of the clocks of two boxes over a hold, ms, and its share of the hold.
+const DRIFT_MS: (u32, u32) = (100, 2_000);
+/// Shards that get other holders at one time.
+const MOVES_MAX: usize = 4;
+/// Time after which a call of the kernel that had no memory is tried again.
+const EARLY: Duration = Duration::from_millis(200);
+/// Time for the start of the client of etcd.
+const START_MAX: Duration = Duration::from_secs(10);
+
+/// Bytes of memory of a node, by the numbers of workers and nodes.
+pub(crate) fn memory_bytes(workers: usize, nodes: usize) -> u64 {
+    let (workers, others) = (workers as u64, nodes.saturating_sub(1) as u64);
+    let queues = workers * (others + 1) * RING as u64 * RECORD;
+    let streams = others * (BUFFERS + log_max(nodes) as u64 * GROUP);
+    workers * gatun_nat::feed::memory_bytes(RING) + queues + streams
+}
+
+/// Groups of records that the log of each member keeps.
+fn log_max(nodes: usize) -> usize {
+    let (all, least, most) = LOGS;
+    (all / nodes.saturating_sub(1).max(1)).clamp(least, most)
+}
+
+/// The thread, and orders to it.
+#[derive(Clone)]
+pub(crate) struct ClusterManager {
+    /// `None` without `[cluster]`.
+    on: Option<ClusterOrders>,
+    /// Name of this node.
+    name: String,
+    shown: Shown,
+}
+
+/// Orders to the thread.
+#[derive(Clone)]
+pub(crate) struct ClusterOrders {
+    sender: Sender<Order>,
+    waker: Waker,
+}
+
+enum Order {
+    /// The next process finds the sessions of this one.
+    SessionsNamed,
+    /// The workers run, and have all sessions of the previous process. False: some of them are lost.
+    Begin(Vec<Handle>, bool),
+    /// The engines have another plan.
+    Change(Box<Change>),
+    /// Read the certificates again.
+    Reread,
+    /// Order of an operator.
+    Operator(ClusterOrder, Answer),
+}
+
+type Answer = SyncSender<Result<(), String>>;
+
+/// Parts of a configuration that the node uses.
+struct Change {
+    ranges: Vec<AddressRange>,
+    keys: Vec<ConfigKey>,
+    steering: Arc<Steering>,
+}
+
+impl Change {
+    fn new(settings: &Settings, node: &ClusterSettings, steering: Arc<Steering>) -> Change {
+        let ranges = by_shard(&settings.plan, &steering);
+        let keys = of_cluster(settings, &node.cluster, (&steering, &ranges));
+        Change { ranges, keys, steering }
+    }
+
+    fn layout(&self, node: &ClusterSettings) -> Layout {
+        let names = (&node.cluster.name[..], &node.own().name[..]);
+        Layout::new(names, node.cluster.own_ports, &self.ranges)
+    }
+}
+
+/// Node before its thread starts.
+pub(crate) struct PreparedCluster {
+    change: Change,
+    /// State of the process whose sessions this one inherits.
+    saved: Option<SavedNode>,
+    /// File for this process's state. `None` if its sessions do not outlive it.
+    file: Option<StandingFile>,
+}
+
+/// Reads what the previous process has left, if the configuration has `[cluster]`. `shared` is the steering
+/// of the workers.
+///
+/// # Errors
+/// Returns an error if the file of the standing cannot be used.
+pub(crate) fn prepare(
+    settings: &Settings,
+    shared: Option<&Arc<Steering>>,
+    store: Option<&SessionStore>,
+) -> anyhow::Result<Option<PreparedCluster>> {
+    let (Some(node), Some(steering)) = (&settings.cluster, shared) else { return Ok(None) };
+    let change = Change::new(settings, node, Arc::clone(steering));
+    let layout = change.layout(node);
+    let opened = store.map(|store| {
+        let generations = (store.generation(), store.generation_before());
+        StandingFile::open(store.directory(), generations, &layout)
+    });
+    let opened = opened.transpose().context("[cluster] cannot keep the state of the node")?;
+    let (file, saved) = opened.map_or((None, None), |(file, saved)| (Some(file), saved));
+    Ok(Some(PreparedCluster { change, saved, file }))
+}
+
+impl ClusterManager {
+    /// Starts the thread, which enters its own sandbox, starts the client of etcd, and waits for the workers.
+    ///
+    /// # Errors
+    /// Returns an error if a thread cannot start, or the settings of etcd cannot be used.
+    pub(crate) fn start(
+        (prepared, opened): (Option<PreparedCluster>, OpenedCluster),
+        settings: &Settings,
+        (health, clock): (HealthControl, Clock),
+        (sandbox, events): (&Sandbox, &Sender<Event>),
+    ) -> anyhow::Result<ClusterManager> {
+        let (Some(prepared), Some(opened), Some(node)) = (prepared, opened, settings.cluster.clone()) else {
+            return Ok(ClusterManager { on: None, name: String::new(), shown: Shown::default() });
+        };
+        let (shown, name) = (Shown::new(&node), node.own().name.clone());
+        let waker = Waker::new().context("cannot create a descriptor for the thread of the cluster")?;
+        let watch = Watch::new(node.clone(), shown.clone(), events.clone());
+        let health = Health::new(node.clone(), health);
+        health.hold();
+        let pending = PendingNode { node, prepared, clock, waker: waker.clone(), health, watch };
+        let (sender, orders) = channel();
+        let (started, starts) = sync_channel(1);
+        let sandbox = sandbox.of_peer(settings);
+        let end = shown.end_of_panic(events.clone());
+        let body = move || {
+            sandbox.enter(Calls::Peer);
+            let _guard = Guard(Some(end));
+            let OpenedNode { acceptor, links, etcd } = opened;
+            let wake = pending.waker.clone();
+            match EtcdStore::start(etcd, move || wake.wake()) {
+                Ok(store) => {
+                    drop(started.send(Ok(())));
+                    pending.run((acceptor, links), store, &orders);
+                }
+                Err(error) => drop(started.send(Err(error))),
+            }
+        };
+        let thread = std::thread::Builder::new().name("cluster".into()).spawn(body);
+        thread.context("cannot start the thread of the cluster")?;
+        let started = starts.recv_timeout(START_MAX).context("the thread of the cluster does not start")?;
+        started.context("[cluster] etcd")?;
+        Ok(ClusterManager { on: Some(ClusterOrders { sender, waker }), name, shown })
+    }
+
+    /// The next process finds the sessions of this one from now on.
+    pub(crate) fn sessions_are_named(&self) {
+        if let Some(orders) = &self.on {
+            orders.send(Order::SessionsNamed);
+        }
+    }
+
+    /// Passes the running workers to the thread, once they have the sessions of the previous process.
+    /// `has_all` is false if some of these are lost.
+    pub(crate) fn begin(&self, workers: Vec<Handle>, has_all: bool) {
+        if let Some(orders) = &self.on {
+            orders.send(Order::Begin(workers, has_all));
+        }
+    }
+
+    /// Orders for a reload. `None` without `[cluster]`.
+    pub(crate) fn orders(&self) -> Option<ClusterOrders> {
+        self.on.clone()
+    }
+
+    /// State and requests for the API.
+    pub(crate) fn control(&self) -> ClusterControl {
+        let Some(orders) = self.on.clone() else { return ClusterControl::default() };
+        let (state, events) = (self.shown.clone(), self.shown.clone());
+        let me = self.name.clone();
+        ClusterControl {
+            state: Box::new(move || state.current()),
+            events: Box::new(move || events.events()),
+            order: Box::new(move |what, node| orders.ask(order(what, node.unwrap_or(&me)))),
+        }
+    }
+}
+
+impl ClusterOrders {
+    fn send(&self, order: Order) {
+        // Without the thread, nobody executes it.
+        let _ = self.sender.send(order);
+        self.waker.wake();
+    }
+
+    fn ask(&self, order: ClusterOrder) -> Result<(), String> {
+        let (answer, answers) = sync_channel(1);
+        self.send(Order::Operator(order, answer));
+        let late = |_| Err("the thread of the cluster does not answer".to_owned());
+        answers.recv_timeout(ANSWER_MAX).unwrap_or_else(late)
+    }
+
+    /// Tells the node of another plan, after it was applied.
+    pub(crate) fn set(&self, settings: &Settings, steering: Arc<Steering>) {
+        if let Some(node) = &settings.cluster {
+            self.send(Order::Change(Box::new(Change::new(settings, node, steering))));
+        }
+    }
+
+    /// Has the certificates read again, for the next connections.
+    pub(crate) fn reread(&self) {
+        self.send(Order::Reread);
+    }
+}
+
+/// State of the thread before the workers run.
+struct PendingNode {
+    node: ClusterSettings,
+    prepared: PreparedCluster,
+    clock: Clock,
+    waker: Waker,
+    health: Health,
+    watch: Watch,
+}
+
+impl PendingNode {
+    fn run(mut self, sockets: (Acceptor, Vec<Link>), store: EtcdStore, orders: &Receiver<Order>) {
+        let (mut acceptor, mut links) = sockets;
+        let Some((workers, has_all)) = self.wait(&mut acceptor, &mut links, orders) else { return };
+        let PendingNode { node, prepared, clock, waker, health, watch } = self;
+        let PreparedCluster { change, saved, file } = prepared;
+        let saved = saved.filter(|_| has_all);
+        let instance = file.as_ref().map_or_else(instance, |file| Ok(file.instance.clone()));
+        let process = crate::seed().map(|seed| seed[0].max(1));
+        let (Ok(instance), Ok(process)) = (instance, process) else {
+            return watch.failure("cluster: cannot get random numbers: restart gatun".to_owned());
+        };
+        let generation = crate::takeover::clock_ms();
+        let feeds = FeedSettings { packets: node.cluster.packets, len: RING, generation };
+        let attached =
+            WorkerEngines::attach(workers.clone(), change.steering.clone(), feeds, waker.clone(), ANSWER_MAX);
+        let Some(mut engines) = attached else {
+            return watch.failure("cluster: a worker did not answer at the start: restart gatun".to_owned());
+        };
+        for _ in node.others() {
+            engines.add_member();
+        }
+        let exchanges = exchanges(&node, process, &change.keys);
+        let settings = node_settings(&node, instance, change.ranges.clone());
+        let layout = change.layout(&node);
+        let engines = NodeWorkers {
+            engines,
+            workers,
+            node: node.clone(),
+            places: None,
+            kept: [None, None],
+            is_changed: false,
+        };
+        let running = Running {
+            cluster: Node::new(settings, exchanges, saved, clock.now().0),
+            engines,
+            store,
+            acceptor,
+            links,
+            saver: StandingWriter::default(),
+            standing: (file, layout),
+            steering: change.steering,
+            node,
+            clock,
+            waker,
+            health,
+            watch,
+        };
+        running.run(orders);
+    }
+
+    /// The standing belongs to the sessions of this process from now on.
+    fn keep_standing(&self) {
+        let PreparedCluster { change, saved, file } = &self.prepared;
+        if let (Some(file), Some(saved)) = (file, saved)
+            && let Err(why) = file.save(&change.layout(&self.node), saved)
+        {
+            self.watch.failure(format!("cluster: {why}"));
+        }
+    }
+
+    /// Waits for the workers. `None` if the daemon ends before.
+    fn wait(
+        &mut self,
+        acceptor: &mut Acceptor,
+        links: &mut [Link],
+        orders: &Receiver<Order>,
+    ) -> Option<(Vec<Handle>, bool)> {
+        let early = || Err("the sessions of the previous process are still being restored".to_owned());
+        loop {
+            match orders.recv() {
+                Ok(Order::Begin(workers, has_all)) => return Some((workers, has_all)),
+                Ok(Order::SessionsNamed) => self.keep_standing(),
+                Ok(Order::Change(change)) => self.prepared.change = *change,
+                Ok(Order::Reread) => self.watch.reread(acceptor, links),
+                Ok(Order::Operator(_, answer)) => drop(answer.send(early())),
+                Err(_) => return None,
+            }
+        }
+    }
+}
+
+/// Exchanges with the other nodes.
+fn exchanges(node: &ClusterSettings, process: u64, keys: &[ConfigKey]) -> Vec<(NodeName, Exchange)> {
+    let me: NodeName = node.own().name[..].into();
+    let exchange = |other: &ClusterNode| {
+        let other: NodeName = other.name[..].into();
+        let mut settings = exchange_settings(&me, &other, process, keys.to_vec());
+        settings.log_max = log_max(node.cluster.nodes.len());
+        (other, Exchange::new(settings))
+    };
+    node.others().map(exchange).collect()
+}
+
+fn node_settings(node: &ClusterSettings, instance: String, addresses: Vec<AddressRange>) -> NodeSettings {
+    let cluster = &node.cluster;
+    let (least, share) = DRIFT_MS;
+    let drift_ms = least.max(cluster.hold_ms / share);
+    let timing = Timing { lease_ms: cluster.lease_ms, kernel_ms: 0, drift_ms };
+    let candidate = |node: &ClusterNode| Candidate {
+        node: node.name[..].into(),
+        name: node.name.clone(),
+        weight: node.weight,
+    };
+    NodeSettings {
+        coordination: CoordinationSettings {
+            cluster: cluster.name.clone(),
+            me: node.own().name[..].into(),
+            nodes: cluster.nodes.iter().map(candidate).collect(),
+            instance,
+            shards: cluster.shards,
+            timing: ClusterTiming { timing, hold_ms: cluster.hold_ms },
+            moves_max: MOVES_MAX,
+            rules: ClusterRules::default(),
+        },
+        addresses,
+        own_ports: cluster.own_ports,
+        away_ms: cluster.away_after_ms.into(),
+        again_ms: AGAIN_MS,
+    }
+}
+
+/// Engines of the workers, and the places that they know.
+struct NodeWorkers {
+    engines: WorkerEngines,
+    workers: Vec<Handle>,
+    node: ClusterSettings,
+    places: Option<Places>,
+    /// Latest places of the workers, and those before: a worker frees none.
+    kept: [Option<Arc<Redirection>>; 2],
+    /// True if others have to hear of the places.
+    is_changed: bool,
+}
+
+impl NodeEngines for NodeWorkers {
+    fn of(&mut self, slot: usize) -> &mut dyn Engines {
+        self.engines.of(slot)
+    }
+
+    fn assign(&mut self, shard: u8, slot: Option<usize>) {
+        self.engines.assign(shard, slot);
+    }
+
+    fn places(&mut self, places: &Places) {
+        let redirection = places::redirection(&self.node, places);
+        for worker in &self.workers {
+            // It does so before its next burst. Waiting for it would delay the leases.
+            drop(worker.redirect(Some(Arc::clone(&redirection)), Duration::ZERO));
+        }
+        self.kept.swap(0, 1);
+        (self.kept[0], self.places, self.is_changed) = (Some(redirection), Some(places.clone()), true);
+    }
+}
+
+/// Node that is at work.
+struct Running {
+    cluster: Node,
+    engines: NodeWorkers,
+    store: EtcdStore,
+    acceptor: Acceptor,
+    links: Vec<Link>,
+    saver: StandingWriter<SavedNode>,
+    standing: (Option<StandingFile>, Layout),
+    steering: Arc<Steering>,
+    node: ClusterSettings,
+    clock: Clock,
+    waker: Waker,
+    health: Health,
+    watch: Watch,
+}
+
+impl Running {
+    fn run(mut self, orders: &Receiver<Order>) {
+        loop {
+            let (mut is_urgent, mut answers) = (false, Vec::new());
+            loop {
+                match orders.try_recv() {
+                    Ok(order) => answers.extend(self.obey(order)),
+                    Err(TryRecvError::Empty) => break,
+                    Err(TryRecvError::Disconnected) => return,
+                }
+                is_urgent = true;
+            }
+            let ms = self.turn();
+            self.note(is_urgent);
+            // Whoever asks for the state after an answer finds the effect of the order.
+            for (answer, result) in answers {
+                let _ = answer.send(result);
+            }
+            if driver::wait(ms, &self.waker, Some(&self.acceptor), self.links.iter()).is_err() {
+                // The kernel has no memory for the call: try again later.
+                std::thread::sleep(EARLY);
+            }
+        }
+    }
+
+    /// Does what is due. Returns the time until the next turn, ms.
+    fn turn(&mut self) -> u64 {
+        let now_ms = self.clock.now().0;
+        let Running { cluster, engines, store, acceptor, links, saver, standing, watch, .. } = self;
+        let members = cluster.members_mut().map(|member| {
+            let is_settled = member.is_settled();
+            (&mut member.exchange, is_settled)
+        });
+        let all =
+            links.iter_mut().zip(members).map(|(link, (exchange, is_settled))| (link, exchange, is_settled));
+        if let Some(why) = acceptor.distribute(now_ms, all) {
+            watch.stranger(now_ms, why);
+        }
+        let mut ms = cluster.turn(now_ms, engines, store);
+        let (file, layout) = standing;
+        let mut save = |saved: &SavedNode| file.as_ref().map_or(Ok(()), |file| file.save(layout, saved));
+        saver.turn(now_ms, cluster.take_unsaved(), &mut save);
+        if saver.error.is_none() {
+            cluster.note_saved();
+        }
+        for (member, link) in cluster.members_mut().zip(links) {
+            saver.hold(now_ms, member, link);
+            ms = ms.min(driver::carry(now_ms, member, link));
+        }
+        ms.min(saver.timeout_ms(now_ms))
+    }
+
+    /// Tells others what has changed.
+    fn note(&mut self, is_urgent: bool) {
+        let now_ms = self.clock.now().0;
+        let is_changed = std::mem::take(&mut self.engines.is_changed);
+        let events = self.cluster.take_events();
+        self.watch.events(events);
+        let is_due = is_urgent || is_changed || self.watch.is_due(now_ms);
+        if !is_due {
+            return;
+        }
+        let status = self.cluster.status(now_ms);
+        if let Some(places) = &self.engines.places {
+            self.health.set(places, &self.steering, &status);
+        }
+        let links = self.links.iter().map(Link::state);
+        self.watch.publish(now_ms, &status, links, (&self.steering, self.saver.error.as_deref()));
+    }
+
+    /// Executes an order. Returns its answer, if anybody waits for one.
+    fn obey(&mut self, order: Order) -> Option<(Answer, Result<(), String>)> {
+        match order {
+            Order::SessionsNamed | Order::Begin(..) => {}
+            Order::Change(change) => {
+                let own_ports = self.node.cluster.own_ports;
+                self.standing.1 = change.layout(&self.node);
+                let Change { ranges, keys, steering } = *change;
+                self.engines.engines.steer_by(Arc::clone(&steering));
+                self.cluster.members_mut().for_each(|member| member.exchange.set_keys(keys.clone()));
+                self.cluster.set_addresses(ranges, own_ports);
+                (self.steering, self.engines.is_changed) = (steering, true);
+            }
+            Order::Reread => self.watch.reread(&mut self.acceptor, &mut self.links),
+            Order::Operator(order, answer) => {
+                let done = self.cluster.order(self.clock.now().0, &order, &mut self.store);
+                return Some((answer, done));
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,232 @@
+//! State of a cluster as text.
+
+use gatun_api::types::{
+    BackupPhase, Cluster, ClusterEvents, ClusterNode, ClusterShard, ClusterState, ShardPart,
+};
+use gatun_daemon::tables::{counted, table};
+use gatun_logstore::time;
+
+/// Words for a daemon without `[cluster]`.
+pub(super) const NO_CLUSTER: &str = "no cluster: there is no [cluster] in the configuration\n";
+
+/// Line about this node. `None` without `[cluster]`.
+pub(crate) fn summary(cluster: &Cluster) -> Option<String> {
+    let (name, node) = (cluster.name.as_ref()?, cluster.node.as_ref()?);
+    let of = |part: ShardPart| cluster.shards.iter().filter(|shard| shard.part == part).count() as u64;
+    let (owned, backed) = (counted(of(ShardPart::Owner), "shard"), of(ShardPart::Backup));
+    let what = match cluster.state {
+        ClusterState::Registered => format!("owns {owned}, backs up {backed}"),
+        ClusterState::WithoutEtcd => format!("goes on WITHOUT etcd, owns {owned}, backs up {backed}"),
+        ClusterState::Waiting => "translates NOTHING".to_owned(),
+        ClusterState::Double => "translates NOTHING: another box has its name".to_owned(),
+        ClusterState::Stopped => "does NOTHING for the cluster".to_owned(),
+        ClusterState::Off | ClusterState::Other => cluster.state.to_string(),
+    };
+    let here = cluster.nodes.iter().filter(|node| node.is_registered).count();
+    Some(format!(
+        "node {node} of {name}: {what}; {here} of {} here",
+        counted(cluster.nodes.len() as u64, "node")
+    ))
+}
+
+/// State of the nodes.
+pub(super) fn status(cluster: &Cluster) -> String {
+    let Some(summary) = summary(cluster) else { return NO_CLUSTER.to_owned() };
+    let mut text = format!("{summary}\n");
+    text += &cluster.reason.iter().map(|why| format!("reason: {why}\n")).collect::<String>();
+    if let (Some(error), Some(ms)) = (&cluster.etcd_error, cluster.etcd_failed_ms) {
+        text += &format!("etcd: failed for {} s: {error}\n", ms / 1_000);
+    }
+    let mut rows = table(["node", "state", "owned", "backed", "connection", "sessions sent", "received"]);
+    for node in &cluster.nodes {
+        let (sent, received) = node.connection.as_ref().map_or_else(Default::default, |one| {
+            let counters = &one.counters;
+            (counters.sessions_told.to_string(), counters.sessions_received.to_string())
+        });
+        rows.add_row([
+            node.name.clone(),
+            state(node),
+            node.owned.to_string(),
+            node.backed.to_string(),
+            connection(node),
+            sent,
+            received,
+        ]);
+    }
+    text += &format!("{rows}\n");
+    for (node, connection) in cluster.nodes.iter().filter_map(|node| Some((node, node.connection.as_ref()?)))
+    {
+        let differs = |key: &String| format!("differs from node {}: {key}\n", node.name);
+        text += &connection.differences.iter().map(differs).collect::<String>();
+    }
+    let (unbacked, orphans) = (cluster.unbacked().count() as u64, cluster.orphans().count() as u64);
+    if orphans > 0 {
+        text += &format!(
+            "{} without a holder that is here: see `gatun cluster shards`; for a node that will not come back, \
+             `gatun cluster gone NODE`\n",
+            counted(orphans, "shard")
+        );
+    }
+    text += &match unbacked {
+        0 if cluster.shards.iter().all(|shard| shard.owner.is_some()) => {
+            "each shard has an owner and a backup\n".to_owned()
+        }
+        0 => String::new(),
+        n => format!("{} without a backup that has all sessions\n", counted(n, "shard")),
+    };
+    text
+}
+
+fn state(node: &ClusterNode) -> String {
+    let this = if node.is_this { " (this node)" } else { "" };
+    let what = match node.absent_ms {
+        _ if node.is_gone => "gone".to_owned(),
+        _ if node.is_registered && node.is_drained => "drained".to_owned(),
+        _ if node.is_registered => "here".to_owned(),
+        Some(ms) => format!("AWAY for {} s", ms / 1_000),
+        None => "AWAY".to_owned(),
+    };
+    let unknown = if node.is_configured { "" } else { ", not in this configuration" };
+    format!("{what}{unknown}{this}")
+}
+
+fn connection(node: &ClusterNode) -> String {
+    match &node.connection {
+        None => String::new(),
+        Some(one) => match (one.connected_for_ms, &one.reason) {
+            (Some(ms), _) => format!("for {} s", ms / 1_000),
+            (None, Some(why)) => format!("NO: {why}"),
+            (None, None) => "NO".to_owned(),
+        },
+    }
+}
+
+/// Shards, one a line.
+pub(super) fn shards(cluster: &Cluster) -> String {
+    if cluster.name.is_none() {
+        return NO_CLUSTER.to_owned();
+    }
+    let mut rows = table(["shard", "owner", "backup", "state", "epoch", "this node", "addresses"]);
+    for shard in &cluster.shards {
+        let name = |of: &Option<String>| of.clone().unwrap_or_else(|| "-".to_owned());
+        rows.add_row([
+            shard.number.to_string(),
+            name(&shard.owner),
+            name(&shard.backup),
+            shard.phase.map_or_else(|| "-".to_owned(), |phase| phase.to_string()),
+            shard.epoch.to_string(),
+            part(shard).to_owned(),
+            shard.addresses.join(" "),
+        ]);
+    }
+    format!("{rows}\n")
+}
+
+fn part(shard: &ClusterShard) -> &'static str {
+    match (shard.part, shard.translates_for_ms) {
+        (ShardPart::None | ShardPart::Other, _) => "",
+        (_, None) => "has it, translates NOTHING",
+        (ShardPart::Owner, _) if shard.assigns => "assigns all ports",
+        (ShardPart::Owner, _) => "assigns own ports only",
+        (ShardPart::Backup, _) if shard.phase == Some(BackupPhase::Ready) && !shard.is_synced => {
+            "is sent sessions"
+        }
+        (ShardPart::Backup, _) => "backs it up",
+    }
+}
+
+/// Events, one a line.
+pub(super) fn events(events: &ClusterEvents) -> String {
+    events.events.iter().map(|event| format!("{} {}\n", time::rfc3339(event.at_ms), event.what)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gatun_api::types::{ClusterEvent, NodeConnection, PeerCounters};
+
+    fn cluster() -> Cluster {
+        let node = |name: &str, is_registered, connection| ClusterNode {
+            name: name.to_owned(),
+            is_this: name == "a",
+            is_configured: true,
+            weight: 1,
+            is_registered,
+            absent_ms: (!is_registered).then_some(7_500),
+            is_drained: false,
+            is_gone: false,
+            owned: 1,
+            backed: 0,
+            connection,
+        };
+        let connection = NodeConnection {
+            address: "10.0.0.2:7465".into(),
+            connected_for_ms: None,
+            reason: Some("cannot connect".into()),
+            shards: 0,
+            differences: vec!["pool.res.ports".into()],
+            counters: PeerCounters { sessions_told: 12, ..PeerCounters::default() },
+        };
+        let shard = |number, owner: &str, phase, part| ClusterShard {
+            number,
+            addresses: vec![format!("192.0.2.{number}")],
+            epoch: 4,
+            owner: Some(owner.to_owned()),
+            backup: Some("b".to_owned()),
+            phase: Some(phase),
+            part,
+            assigns: part == ShardPart::Owner,
+            translates_for_ms: Some(100).filter(|_| part != ShardPart::None),
+            is_synced: true,
+        };
+        Cluster {
+            state: ClusterState::Registered,
+            name: Some("edge".into()),
+            node: Some("a".into()),
+            nodes: vec![node("a", true, None), node("b", false, Some(connection))],
+            shards: vec![
+                shard(0, "a", BackupPhase::Ready, ShardPart::Owner),
+                shard(1, "b", BackupPhase::Filling, ShardPart::None),
+            ],
+            ..Cluster::default()
+        }
+    }
+
+    #[test]
+    fn the_status_names_what_is_wrong() {
+        let text = status(&cluster());
+        for part in [
+            "node a of edge: owns 1 shard, backs up 0; 1 of 2 nodes here\n",
+            "here (this node)",
+            "AWAY for 7 s",
+            "NO: cannot connect",
+            "differs from node b: pool.res.ports\n",
+            "1 shard without a holder that is here",
+            "gatun cluster gone NODE",
+            "1 shard without a backup that has all sessions\n",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        let mut well = cluster();
+        well.nodes[1].is_registered = true;
+        well.shards[1].phase = Some(BackupPhase::Ready);
+        assert!(status(&well).ends_with("each shard has an owner and a backup\n"));
+        well.state = ClusterState::WithoutEtcd;
+        (well.etcd_error, well.etcd_failed_ms) = (Some("no answer".into()), Some(3_000));
+        let text = status(&well);
+        assert!(
+            text.contains("goes on WITHOUT etcd") && text.contains("failed for 3 s: no answer"),
+            "{text}"
+        );
+        assert_eq!(status(&Cluster::default()), NO_CLUSTER);
+    }
+
+    #[test]
+    fn shards_and_events_are_lists() {
+        let text = shards(&cluster());
+        assert!(text.contains("assigns all ports") && text.contains("192.0.2.1"), "{text}");
+        let list =
+            ClusterEvents { events: vec![ClusterEvent { at_ms: 1_000, what: "node b is away".into() }] };
+        assert_eq!(events(&list), "1970-01-01T00:00:01.000Z node b is away\n");
+    }
+}

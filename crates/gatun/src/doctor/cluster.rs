@@ -1,0 +1,183 @@
+//! Checks of a node of a cluster: etcd, other nodes, shards, configurations, certificate, ways of packets.
+
+use super::Finding;
+use super::peer::{asymmetric_pools, certificate};
+use gatun_api::client::Client;
+use gatun_api::types::{Cluster, ClusterState};
+use gatun_config::Config;
+use gatun_netlink::query::{RouteResult, way_to};
+use gatun_wire::text::counted;
+
+const CHECK: &str = "cluster";
+const STATUS: &str = "gatun cluster status";
+
+/// Findings about `[cluster]`, if the configuration has it and the daemon runs.
+pub(super) fn examine(client: &Client, config: &Config) -> Vec<Finding> {
+    let (Some(section), Ok(cluster)) = (&config.cluster, client.get::<Cluster>("/v1/cluster")) else {
+        return Vec::new();
+    };
+    let mut findings = vec![state(&cluster)];
+    findings.extend(etcd(&cluster));
+    findings.extend(nodes(&cluster));
+    findings.extend(shards(&cluster));
+    let renew =
+        "gatun cluster renew AUTHORITY NODE /etc/gatun/cluster, then reload: see docs/how-to/cluster.md";
+    findings.extend(cluster.certificate_end_s.map(|end| certificate((CHECK, "of this node"), end, renew)));
+    findings.extend(asymmetric_pools(client, CHECK));
+    let others = section.nodes.iter().filter(|node| cluster.node.as_ref() != Some(&node.name));
+    let lost = others.filter(|node| !matches!(way_to(node.tunnel), Ok(RouteResult::By(_))));
+    findings.extend(lost.map(|node| {
+        let what = format!("no route to {}, the tunnel address of node {}", node.tunnel, node.name);
+        Finding::wrong(CHECK, what, format!("ip route add {} via {}", node.tunnel, node.peer.ip()))
+    }));
+    if config.announce.is_none() {
+        let what = "no [announce]: routers do not learn which node has which public addresses";
+        findings.push(Finding::note(CHECK, what, "[announce]: see docs/how-to/announce.md"));
+    }
+    findings
+}
+
+fn state(cluster: &Cluster) -> Finding {
+    let why = cluster.reason.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+    match cluster.state {
+        ClusterState::Registered if cluster.reason.is_some() => Finding::wrong(
+            CHECK,
+            format!("the other nodes get no sessions{why}"),
+            "repair what the reason says",
+        ),
+        ClusterState::Registered => {
+            let held = counted(cluster.held().count() as u64, "shard");
+            Finding::ok(CHECK, format!("this node is registered, and has {held}"))
+        }
+        ClusterState::WithoutEtcd => {
+            let what = "this node goes on without etcd: nothing moves, and nobody joins";
+            Finding::wrong(CHECK, what, "repair etcd")
+        }
+        ClusterState::Double => Finding::wrong(
+            CHECK,
+            "another box has the name of this node: this one translates nothing",
+            "give one of them another name: `node` in [cluster], or `gatun run --node NAME`",
+        ),
+        ClusterState::Stopped => {
+            Finding::wrong(CHECK, format!("this node does nothing for the cluster{why}"), "restart gatun")
+        }
+        ClusterState::Waiting | ClusterState::Off | ClusterState::Other => {
+            Finding::wrong(CHECK, format!("this node translates nothing{why}"), STATUS)
+        }
+    }
+}
+
+fn etcd(cluster: &Cluster) -> Option<Finding> {
+    let (error, ms) = (cluster.etcd_error.as_ref()?, cluster.etcd_failed_ms?);
+    let what = format!("etcd has failed for {} s: {error}", ms / 1_000);
+    Some(Finding::wrong(CHECK, what, "start etcd, and compare `etcd` of [cluster], and firewalls"))
+}
+
+fn nodes(cluster: &Cluster) -> Vec<Finding> {
+    let away = cluster.away().map(|node| {
+        let fix = "start it; if it will not come back, gatun cluster gone NODE";
+        Finding::wrong(CHECK, format!("node {} is away", node.name), fix)
+    });
+    let connections = cluster.nodes.iter().filter_map(|node| Some((node, node.connection.as_ref()?)));
+    let faults = connections.filter_map(|(node, connection)| {
+        let why = connection.reason.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+        match connection.connected_for_ms {
+            _ if !connection.differences.is_empty() => {
+                let keys = connection.differences.join(", ");
+                let what = format!("the configuration differs from that of node {}: {keys}", node.name);
+                Some(Finding::wrong(CHECK, what, "use the same file at all nodes, and reload"))
+            }
+            None if node.is_registered => Some(Finding::wrong(
+                CHECK,
+                format!("not connected to node {}{why}", node.name),
+                "compare `peer` of [[cluster.nodes]], and firewalls",
+            )),
+            _ => None,
+        }
+    });
+    away.chain(faults).collect()
+}
+
+fn shards(cluster: &Cluster) -> Option<Finding> {
+    let shards = |count: usize| counted(count as u64, "shard");
+    match (cluster.orphans().count(), cluster.unbacked().count()) {
+        (0, 0) => None,
+        (0, unbacked) => {
+            let what = format!("{} without a backup that has all sessions", shards(unbacked));
+            Some(Finding::note(CHECK, what, "gatun cluster shards"))
+        }
+        (orphans, _) => {
+            let what =
+                format!("{} without a holder that is here: nobody can know their ports", shards(orphans));
+            let fix = "start one of their holders; if both will not come back, gatun cluster gone NODE";
+            Some(Finding::wrong(CHECK, what, fix))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::State;
+    use gatun_api::types::{BackupPhase, ClusterNode, ClusterShard, NodeConnection, PeerCounters, ShardPart};
+
+    #[test]
+    fn faults_of_a_cluster_are_named_with_their_repair() {
+        let of = |state, reason: Option<&str>| {
+            let cluster = Cluster { state, reason: reason.map(str::to_owned), ..Cluster::default() };
+            super::state(&cluster)
+        };
+        assert_eq!(of(ClusterState::Registered, None).state, State::Ok);
+        assert!(of(ClusterState::Registered, Some("disk full")).what.ends_with(": disk full"));
+        assert_eq!(of(ClusterState::WithoutEtcd, None).state, State::Wrong);
+        assert!(of(ClusterState::Double, None).fix.unwrap().contains("--node NAME"));
+        let mut cluster = Cluster { etcd_error: Some("no answer".into()), ..Cluster::default() };
+        cluster.etcd_failed_ms = Some(3_000);
+        assert!(etcd(&cluster).unwrap().what.contains("failed for 3 s: no answer"));
+        let connection = NodeConnection {
+            address: String::new(),
+            connected_for_ms: None,
+            reason: Some("refused".into()),
+            shards: 0,
+            differences: Vec::new(),
+            counters: PeerCounters::default(),
+        };
+        let node = |name: &str, is_registered, connection| ClusterNode {
+            name: name.to_owned(),
+            is_this: name == "a",
+            is_configured: true,
+            weight: 1,
+            is_registered,
+            absent_ms: None,
+            is_drained: false,
+            is_gone: false,
+            owned: 0,
+            backed: 0,
+            connection,
+        };
+        cluster.nodes =
+            vec![node("a", true, None), node("b", true, Some(connection.clone())), node("c", false, None)];
+        let said: Vec<_> = nodes(&cluster).into_iter().map(|finding| finding.what).collect();
+        assert_eq!(said, ["node c is away", "not connected to node b: refused"]);
+        cluster.nodes[1].connection =
+            Some(NodeConnection { differences: vec!["pool.p".into()], ..connection });
+        assert!(nodes(&cluster)[1].what.ends_with("that of node b: pool.p"));
+        let shard = |backup: &str, phase| ClusterShard {
+            number: 0,
+            addresses: Vec::new(),
+            epoch: 1,
+            owner: Some("c".into()),
+            backup: Some(backup.into()),
+            phase: Some(phase),
+            part: ShardPart::None,
+            assigns: false,
+            translates_for_ms: None,
+            is_synced: false,
+        };
+        assert!(shards(&cluster).is_none());
+        cluster.shards = vec![shard("b", BackupPhase::Filling)];
+        assert_eq!(shards(&cluster).unwrap().state, State::Note);
+        cluster.shards = vec![shard("d", BackupPhase::Ready)];
+        assert!(shards(&cluster).unwrap().fix.unwrap().contains("gatun cluster gone"));
+    }
+}

@@ -24,12 +24,13 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         exchange.turn(2);
     }
     // What was understood is written and read again.
-    for records in received.into_iter().filter_map(|one| match one {
-        Received::Records(records) => Some(records),
+    for frame in received.into_iter().filter_map(|one| match one {
+        Received::Records(records) => Some(Frame::Records(records)),
+        Received::Asked { asked_ms, shards } => Some(Frame::Asked { asked_ms, shards }),
+        Received::Promised { asked_ms, promises } => Some(Frame::Promised { asked_ms, promises }),
         _ => None,
     }) {
         let mut written = Vec::new();
-        let frame = Frame::Records(records);
         frame.put(&mut written);
         assert_eq!(decode(&written).unwrap().unwrap().0, frame);
     }

@@ -337,7 +337,7 @@ impl Node {
         if share.has_shared() && owns && rights.can_be_claimed {
             state.claimable_until.get_or_insert(rights.keep_until);
         }
-        let is_limited = state.claimable_until.is_some() || state.is_unsure;
+        let is_limited = (state.claimable_until.is_some() || state.is_unsure) && rules.revoke;
         let mut translate_until = match rights.part {
             Part::Owner if is_limited => rights.keep_until.min(rights.translate_until),
             Part::Backup(_) if state.is_unsure => 0,

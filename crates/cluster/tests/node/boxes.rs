@@ -49,7 +49,7 @@ pub fn plan() -> Plan {
         name: "home".into(),
         inside: vec![Net4::new(Ipv4Addr::new(10, 0, 0, 0), 8).unwrap()],
         timeouts: plan::Timeouts {
-            udp_ms: 3_000,
+            udp_ms: 20_000,
             tcp_established_ms: 60_000,
             tcp_transitory_ms: 2_000,
             tcp_partial_open_ms: 2_000,

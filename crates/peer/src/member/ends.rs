@@ -115,6 +115,13 @@ impl WaitingEnds {
         self.len = self.by_port.values().map(|there| there.all().len()).sum();
     }
 
+    /// Takes the ends at some addresses out that no record tells.
+    pub(super) fn remove_untold_of(&mut self, is: impl Fn(Ipv4Addr) -> bool) {
+        let untold = self.by_port.values().flat_map(AtPort::all).filter(|ended| ended.is_untold());
+        let over: Vec<Ended> = untold.filter(|ended| is(ended.id.flow.outside.0)).copied().collect();
+        over.iter().for_each(|ended| self.remove(ended));
+    }
+
     /// Takes the ends out that the groups up to a number tell.
     pub(super) fn take_until(&mut self, number: u64) -> Vec<Ended> {
         let mut taken = Vec::new();

@@ -610,6 +610,9 @@ impl Member {
             }
         }
         shared.walked(shards, number?);
+        // The engines have told all others: these have been used for sessions that go on.
+        let is_walked = |address| shared.shard_of(address).is_some_and(|shard| shards.contains(shard));
+        self.ends.remove_untold_of(is_walked);
         number
     }
 }

@@ -202,20 +202,27 @@ fn member(directory: &std::path::Path) -> gatun_peer::link::TlsFiles {
 
 /// Returns true if members with these files connect, within some seconds.
 fn connect(first: &std::path::Path, second: &std::path::Path) -> bool {
+    let name = gatun_peer::tls::SERVER_NAME;
+    connect_as((first, name), (second, name))
+}
+
+/// The same for boxes that expect the name of the other one in its certificate.
+fn connect_as(first: (&std::path::Path, &str), second: (&std::path::Path, &str)) -> bool {
     use gatun_peer::link::{Link, LinkSettings};
     use gatun_peer::ownership::Member;
     use gatun_peer::wire::{Exchange, Settings};
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let dead_after_ms = 60_000;
-    let end = |member, directory: &std::path::Path, listen, connect| {
-        let files = self::member(directory);
-        let name = gatun_peer::tls::SERVER_NAME.to_owned();
+    let end = |member, directory: &std::path::Path, name: &str, listen, connect| {
+        let (files, name) = (self::member(directory), name.to_owned());
         let link = Link::new(LinkSettings { member, listen, connect, files, name, dead_after_ms });
         (link.unwrap(), Exchange::new(Settings::new(member, "box", 1, vec![])))
     };
-    let mut ends =
-        [end(Member::First, first, Some(listener), None), end(Member::Second, second, None, Some(address))];
+    let mut ends = [
+        end(Member::First, first.0, second.1, Some(listener), None),
+        end(Member::Second, second.0, first.1, None, Some(address)),
+    ];
     for now_ms in 0..3_000 {
         let mut are_up = true;
         for (link, exchange) in &mut ends {
@@ -266,5 +273,37 @@ fn members_of_a_pair_get_certificates_and_new_ones() {
     let refused = renew(&dir);
     let said = String::from_utf8(refused.stderr).unwrap();
     assert!(!refused.status.success() && said.contains("`gatun peer init` makes it"), "{said}");
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn nodes_of_a_cluster_get_certificates_with_their_names() {
+    let dir = scratch("cluster");
+    let cluster = dir.join("cluster");
+    let path = cluster.to_str().unwrap();
+    let [a, b, c] = ["a", "b", "c"].map(|node| cluster.join(node));
+    let [of_a, of_b, of_c] = ["a", "b", "c"].map(|node| gatun_config::node_certificate_name(node).unwrap());
+    let made = gatun(&["cluster", "init", path, "a", "b"]);
+    assert!(made.status.success() && !c.exists(), "{made:?}");
+    let added = gatun(&["cluster", "add", path, "c"]);
+    assert!(added.status.success(), "{added:?}");
+    assert!(connect_as((&a, &of_a), (&b, &of_b)) && connect_as((&c, &of_c), (&a, &of_a)));
+    // A node cannot speak for another one.
+    assert!(!connect_as((&a, &of_a), (&b, &of_c)));
+    let refused = |arguments: &[&str], what: &str| {
+        let refused = gatun(arguments);
+        let said = String::from_utf8(refused.stderr).unwrap();
+        assert!(!refused.status.success() && said.contains(what), "{said}");
+    };
+    refused(&["cluster", "add", path, "c"], "`gatun cluster renew` replaces its certificate");
+    refused(&["cluster", "add", path, "Node_1"], "invalid name of a node \"Node_1\"");
+    refused(&["cluster", "add", path, "authority"], "is the name of the authority's directory");
+    refused(&["cluster", "add", dir.join("x").to_str().unwrap(), "d"], "`gatun cluster init` makes it");
+    refused(&["cluster", "init", path, "a"], "exists: choose another directory");
+    let authority = cluster.join("authority");
+    let renewed = gatun(&["cluster", "renew", authority.to_str().unwrap(), "c"]);
+    let said = String::from_utf8(renewed.stdout).unwrap();
+    assert!(renewed.status.success() && said.contains("c/certificate.pem: valid for 825 days"), "{said}");
+    assert!(connect_as((&a, &of_a), (&c, &of_c)));
     std::fs::remove_dir_all(dir).unwrap();
 }

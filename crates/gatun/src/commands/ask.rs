@@ -3,10 +3,43 @@
 use anyhow::{Context as _, anyhow};
 use gatun_api::client::{Client, Fingerprint, Server, Trust};
 use gatun_api::types::Protocol;
+use std::fmt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 /// Certificates that the system trusts, at Debian's path.
 const ROOTS: &str = "/etc/ssl/certs/ca-certificates.crt";
+
+/// Another daemon: https://HOST:PORT, or the path of a Unix socket.
+#[derive(Clone, Debug)]
+pub(crate) enum OtherDaemon {
+    /// On another host.
+    Remote(Server),
+    /// On this host.
+    Local(PathBuf),
+}
+
+impl FromStr for OtherDaemon {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<OtherDaemon, String> {
+        match text.starts_with('/') {
+            true => Ok(OtherDaemon::Local(text.into())),
+            false => {
+                text.parse().map(OtherDaemon::Remote).map_err(|why| format!("{why}, or an absolute path"))
+            }
+        }
+    }
+}
+
+impl fmt::Display for OtherDaemon {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OtherDaemon::Remote(server) => write!(f, "{server}"),
+            OtherDaemon::Local(socket) => write!(f, "{}", socket.display()),
+        }
+    }
+}
 
 /// Address of the daemon and credentials.
 #[derive(Clone, Debug, clap::Args)]
@@ -33,6 +66,15 @@ impl Daemon {
     /// True if the command line or the environment gives an address.
     pub(crate) fn is_named(&self) -> bool {
         self.socket.is_some() || self.server.is_some()
+    }
+
+    /// Another daemon, with the same credentials.
+    pub(crate) fn at(&self, other: &OtherDaemon) -> Daemon {
+        let (socket, server) = match other {
+            OtherDaemon::Remote(server) => (None, Some(server.clone())),
+            OtherDaemon::Local(socket) => (Some(socket.clone()), None),
+        };
+        Daemon { socket, server, ..self.clone() }
     }
 
     /// # Errors

@@ -1,7 +1,7 @@
 //! `gatun who` and `gatun where`: the current or past holder of a public port, and the public side of an
 //! inside host.
 
-use super::ask::Daemon;
+use super::ask::{Daemon, OtherDaemon};
 use super::log::{StoreArgs, UNKNOWN, or_unknown};
 use crate::show::{self, Output};
 use anyhow::bail;
@@ -21,11 +21,14 @@ records the question.
 Times without an offset are UTC: 2026-01-31T13:05:59Z, \
 \"2026-01-31 13:05\", 2026-01-31T14:05:59+01:00, @1769864759, \"2h ago\".
 
+In a cluster, each node answers for the ports that it has assigned: --also asks the others, too.
+
 Examples:
   gatun who 192.0.2.7:41822
   gatun who 192.0.2.7:41822 --at 2026-01-31T13:05:59Z
   gatun who 192.0.2.7:41822 --protocol udp -o json
   gatun who 192.0.2.7:41822 --at \"2h ago\" --server https://gw1.example.net:8443
+  gatun who 192.0.2.7:41822 --server https://a.example --also https://b.example
 
 Exit status:
   0  holder found
@@ -58,6 +61,9 @@ pub(crate) struct Args {
     /// Output format
     #[arg(long, short, value_enum, default_value = "table")]
     output: Output,
+    /// Another daemon to ask, with the same token: https://HOST:PORT, or the path of a socket
+    #[arg(long, value_name = "DAEMON")]
+    also: Vec<OtherDaemon>,
     #[command(flatten)]
     store: StoreArgs,
     #[command(flatten)]
@@ -76,20 +82,53 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
         eprintln!("gatun: CSV is for lists only; use -o json or -o table");
         return Ok(ExitCode::from(USAGE));
     }
-    let outcome = match &args.at {
-        Some(at) => execute_at(&args, at),
-        None => execute_now(&args),
-    };
-    Ok(or_unknown(outcome.map(|outcome| match outcome {
+    Ok(or_unknown(ask_all(&args).map(|outcome| match outcome {
         Outcome::Who => ExitCode::SUCCESS,
         Outcome::Nobody => ExitCode::FAILURE,
         Outcome::Unknown | Outcome::Other => ExitCode::from(UNKNOWN),
     })))
 }
 
+/// Asks the daemon and the others. Without an answer of one of them, the holder is unknown, unless another
+/// one knows it.
+fn ask_all(args: &Args) -> anyhow::Result<Outcome> {
+    if args.also.is_empty() {
+        return ask(args, &args.daemon);
+    }
+    let first = std::iter::once(("this daemon".to_owned(), args.daemon.clone()));
+    let others = args.also.iter().map(|other| (other.to_string(), args.daemon.at(other)));
+    let mut outcomes = Vec::new();
+    for (name, daemon) in first.chain(others) {
+        if args.output == Output::Table {
+            super::print_bytes(format!("{name}:\n").as_bytes())?;
+        }
+        outcomes.push(ask(args, &daemon).unwrap_or_else(|error| {
+            eprintln!("gatun: {name}: {error:#}");
+            Outcome::Unknown
+        }));
+    }
+    Ok(together(&outcomes))
+}
+
+/// Outcome of several answers: each daemon knows its own ports only.
+fn together(outcomes: &[Outcome]) -> Outcome {
+    match () {
+        () if outcomes.contains(&Outcome::Who) => Outcome::Who,
+        () if outcomes.iter().all(|outcome| *outcome == Outcome::Nobody) => Outcome::Nobody,
+        () => Outcome::Unknown,
+    }
+}
+
+fn ask(args: &Args, daemon: &Daemon) -> anyhow::Result<Outcome> {
+    match &args.at {
+        Some(at) => execute_at(args, daemon, at),
+        None => execute_now(args, daemon),
+    }
+}
+
 /// Answers from the daemon's present state.
-fn execute_now(args: &Args) -> anyhow::Result<Outcome> {
-    let who: PortHolder = args.daemon.client()?.get(&with_query("/v1/who", &end_query(args)))?;
+fn execute_now(args: &Args, daemon: &Daemon) -> anyhow::Result<Outcome> {
+    let who: PortHolder = daemon.client()?.get(&with_query("/v1/who", &end_query(args)))?;
     match args.output {
         Output::Table => super::print_bytes(show::who(&who)?.as_bytes())?,
         output => super::print_bytes(&show::as_json(&who, output)?)?,
@@ -104,11 +143,11 @@ fn end_query(args: &Args) -> Vec<(&'static str, String)> {
 }
 
 /// Answers from the log.
-fn execute_at(args: &Args, Time(text, at): &Time) -> anyhow::Result<Outcome> {
-    let answer: PastHolders = if args.daemon.is_named() {
+fn execute_at(args: &Args, daemon: &Daemon, Time(text, at): &Time) -> anyhow::Result<Outcome> {
+    let answer: PastHolders = if daemon.is_named() {
         let mut query = end_query(args);
         query.push(("at", text.clone()));
-        args.daemon.client()?.get(&with_query("/v1/log/who", &query))?
+        daemon.client()?.get(&with_query("/v1/log/who", &query))?
     } else {
         let (address, port) = (*args.outside.ip(), args.outside.port());
         told(&args.store.open()?.who(address, port, *at, args.protocol.and_then(transport)))
@@ -143,4 +182,27 @@ pub(crate) fn execute_where(args: WhereArgs) -> anyhow::Result<ExitCode> {
         output => super::print_bytes(&show::as_json(&found, output)?)?,
     }
     Ok(if found.subscribers.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_several_daemons_one_that_knows_the_holder_is_enough() {
+        let (who, nobody, unknown) = (Outcome::Who, Outcome::Nobody, Outcome::Unknown);
+        assert_eq!(together(&[nobody, who, unknown]), Outcome::Who);
+        assert_eq!(together(&[nobody, nobody]), Outcome::Nobody);
+        assert_eq!(together(&[nobody, unknown]), Outcome::Unknown);
+    }
+
+    #[test]
+    fn another_daemon_is_a_url_or_a_path() {
+        assert_eq!("/run/b.sock".parse::<OtherDaemon>().unwrap().to_string(), "/run/b.sock");
+        assert_eq!(
+            "https://b.example:8443".parse::<OtherDaemon>().unwrap().to_string(),
+            "https://b.example:8443"
+        );
+        assert!("b.sock".parse::<OtherDaemon>().unwrap_err().contains("or an absolute path"));
+    }
 }

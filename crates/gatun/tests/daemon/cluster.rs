@@ -30,7 +30,7 @@ fn config(number: usize, more: &str) -> String {
         "[translator]\nown4 = \"10.9.9.9\"\n{CREATE}[[pool]]\nname = \"res\"\nprefixes = [\"192.0.2.0/28\"]\n\
          [[nat64]]\nname = \"lab\"\npool6 = \"2001:db8:64::/96\"\nsubscriber = \"/128\"\n\
          [state]\ndirectory = \"/run/gatun-{number}/state\"\n[api]\nlisten = \"unix:/run/gatun-{number}/api.sock\"\n\
-         [announce]\nstall = \"2s\"\nreturn_after = \"500ms\"\n\
+         [log]\ndirectory = \"/run/gatun-{number}/log\"\n[announce]\nstall = \"2s\"\nreturn_after = \"500ms\"\n\
          [cluster]\nnode = \"{name}\"\ndirectory = \"/run/cluster/{name}\"\nshards = {SHARDS}\nlease = \"2s\"\n\
          hold = \"60s\"\nown_ports = 2_000\n{more}\
          etcd = [\"http://10.0.9.1:2379\", \"http://10.0.9.2:2379\", \"http://10.0.9.3:2379\"]\n{nodes}"
@@ -147,6 +147,20 @@ fn three_nodes_share_the_addresses_and_outlive_a_kill_a_drain_and_etcd() {
         })
         .unwrap();
         assert_eq!(no_port_twice(&[0, 1, 2]), 48);
+
+        // The log of one node has the port, and the question goes to all of them.
+        let (address, port) = *bindings(2).keys().next().unwrap();
+        let end = format!("{address}:{port}");
+        let (others, asked) = ([socket(1), socket(2)], socket(0));
+        let question = |at: &str| {
+            let who = ["who", &end, "--protocol", "tcp", "--at", at, "--socket", &asked];
+            let also = others.iter().flat_map(|other| ["--also", other]);
+            gatun(who.into_iter().chain(also))
+        };
+        wait_until("a log has the holder", WAIT_MAX, || question("0s ago").status.success()).unwrap();
+        let said = String::from_utf8(question("0s ago").stdout).unwrap();
+        assert!(said.contains("[2001:db8:1::1:"), "{said}");
+        assert_eq!(question("1h ago").status.code(), Some(3), "the logs begin later");
 
         let killed = Instant::now();
         kill(&mut nodes.daemons[0]);

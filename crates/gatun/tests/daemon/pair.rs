@@ -21,9 +21,9 @@ const PUBLIC: &str = "192.0.2.1";
 /// Ports at each end of an address that belong to one box.
 const OWN_PORTS: u16 = 2_000;
 
-/// Opens connections from one port on, each from one of some hosts. Sends a line through each again and again,
-/// after the echo of the previous one, until a file exists. Writes "ready" when each has an echo. Prints the
-/// number of connections that had an echo at the end, and the longest time without one, ms.
+/// Opens connections from one port on, each from one of some hosts. Sends a line through each again and
+/// again, after the echo of the previous one, until a file exists. Writes "ready" when each has an echo.
+/// Prints the number of connections that had an echo at the end, and the longest time without one, ms.
 const TALK: &str = "
 import os, socket, select, sys, time
 server, count, first, stop, hosts = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5:]

@@ -348,6 +348,57 @@ fn a_program_that_is_not_gatuns_is_refused_in_words() {
     }
 }
 
+/// Flows that a controller without a program of its own installs: it uses that of the switch.
+fn install_by_another(switch: &MemorySwitch) {
+    let other = ConnectionConfig { pipeline: None, election: 6, ..config(switch) };
+    Controller::started(vec![other]).install(&flows(20));
+    assert_eq!(switch.memory().exact.len(), 40);
+}
+
+#[test]
+fn a_program_of_somebody_else_is_replaced_only_if_the_configuration_says_so() {
+    let switch = MemorySwitch::programmed(0x1234_5678, PROGRAM);
+    install_by_another(&switch);
+    let mut controller = Controller::new(vec![config(&switch)]);
+    controller.until("refused", |switches| switches.status().all(|status| status.reason.is_some()));
+    let reason = "the switch has another program; write `replace_program = true` to replace it";
+    assert_eq!(controller.phase(), (Phase::Down, reason.to_owned()));
+    assert_eq!(switch.memory().exact.len(), 40);
+    drop(controller);
+    let pipeline = Pipeline { info: info(), device_config: PROGRAM.to_vec(), replaces: true };
+    let replacing = ConnectionConfig { pipeline: Some(Arc::new(pipeline)), election: 8, ..config(&switch) };
+    drop(Controller::started(vec![replacing]));
+    assert!(switch.memory().exact.is_empty(), "the switch was emptied");
+    // From now on the program is Gatun's.
+    let mut next = Controller::started(vec![ConnectionConfig { election: 9, ..config(&switch) }]);
+    next.install(&flows(3));
+}
+
+#[test]
+fn an_earlier_program_of_gatun_is_replaced_and_its_entries_stay_if_the_switch_can_keep_them() {
+    // "GATN", and the hash of another version.
+    let cookie = 0x4741_544e_0000_0001;
+    for (device_config, kept) in [(PROGRAM, 20), (b"", 0)] {
+        let switch = MemorySwitch::programmed(cookie, device_config);
+        install_by_another(&switch);
+        let changes = switch.memory().changes;
+        let found_by = |controller: &mut Controller| {
+            controller.until("settled", |switches| switches.is_settled());
+            let mut found = 0;
+            controller.switches.entries(&mut |_, _| found += 1);
+            found
+        };
+        let mut controller = Controller::new(vec![config(&switch)]);
+        assert_eq!((found_by(&mut controller), switch.memory().exact.len()), (kept, 2 * kept));
+        assert!(kept == 0 || switch.memory().changes == changes, "nothing differs");
+        // The next controller finds the program that this one has loaded.
+        controller.install(&[flow(30)]);
+        drop(controller);
+        let mut next = Controller::new(vec![ConnectionConfig { election: 8, ..config(&switch) }]);
+        assert_eq!(found_by(&mut next), kept + 1);
+    }
+}
+
 fn next_hop(mac: u64) -> Vec<StaticEntry> {
     let hop = StaticEntry {
         table: "next_hops",

@@ -219,7 +219,7 @@ impl Primary {
                 kept.is_err()
             }
             Some(_) if !pipeline.replaces && found.is_some_and(|found| found.p4info.is_some()) => {
-                return Err("the switch has another program; write `replace = true` to replace it".to_owned());
+                return Err("the switch has another program; write `replace_program = true` to replace it".to_owned());
             }
             _ => {
                 self.push(pipeline, PipelineAction::VerifyAndCommit).await?;

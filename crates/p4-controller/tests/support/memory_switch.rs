@@ -5,6 +5,9 @@ use gatun_p4_controller::connection::{ConnectionConfig, Pipeline};
 use gatun_p4_controller::program::Limits;
 use gatun_p4_server::{Device, Memory, MemoryTarget, Program, Server, ServerTls, serve};
 use gatun_p4runtime::p4::config::v1::P4Info;
+use gatun_p4runtime::p4::v1::forwarding_pipeline_config::Cookie;
+use gatun_p4runtime::p4::v1::set_forwarding_pipeline_config_request::Action;
+use gatun_p4runtime::p4::v1::{ForwardingPipelineConfig, SetForwardingPipelineConfigRequest};
 use gatun_p4runtime::p4info_from_text;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::mpsc::{Sender, channel};
@@ -36,11 +39,34 @@ impl MemorySwitch {
     }
 
     pub(crate) fn at(address: SocketAddr, security: Option<ServerTls>) -> MemorySwitch {
+        Self::with(None, (address, security))
+    }
+
+    /// A switch that has Gatun's tables already, by a program in the form `device_config`.
+    pub(crate) fn programmed(cookie: u64, device_config: &[u8]) -> MemorySwitch {
+        let config = ForwardingPipelineConfig {
+            p4info: Some(info()),
+            p4_device_config: device_config.to_vec(),
+            cookie: Some(Cookie { cookie }),
+        };
+        Self::with(Some(config), (ANYWHERE.into(), None))
+    }
+
+    fn with(
+        config: Option<ForwardingPipelineConfig>,
+        (address, security): (SocketAddr, Option<ServerTls>),
+    ) -> MemorySwitch {
         let target = MemoryTarget::new(PROGRAM, Program::of(&info()));
         let memory = target.memory();
         let (frames, received) = channel();
         let listener = TcpListener::bind(address).unwrap();
-        let server = serve(listener, security, (1, Device::new(target)), received).unwrap();
+        let mut device = Device::new(target);
+        if config.is_some() {
+            let action = Action::VerifyAndCommit.into();
+            let request = SetForwardingPipelineConfigRequest { action, config, ..Default::default() };
+            device.set_config(&request).unwrap();
+        }
+        let server = serve(listener, security, (1, device), received).unwrap();
         MemorySwitch { address: server.address(), server: Some(server), memory, _frames: frames }
     }
 

@@ -1,4 +1,4 @@
-//! Arbitrary answers of a P4 switch: entries, counters, results, packets and p4info. The controller reads or
+//! Arbitrary answers of a P4 switch: entries, counters, results and p4info. The controller reads or
 //! refuses them, and never panics.
 #![no_main]
 

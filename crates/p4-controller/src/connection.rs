@@ -12,12 +12,12 @@ use crate::link::{Event, Link, Request, WriteError};
 use crate::program::Limits;
 use gatun_nat::counters::Count;
 use gatun_p4runtime::p4::config::v1::P4Info;
-use gatun_p4runtime::p4::v1::{PacketIn, Uint128};
+use gatun_p4runtime::p4::v1::Uint128;
 use session::Session;
 use stateless_counts::StatelessCounts;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc::{self, Receiver, Sender, error::TrySendError};
+use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::sync::watch;
 use transport::TransportFault;
 
@@ -29,8 +29,6 @@ pub use transport::TlsConfig;
 const EVENTS: usize = 64;
 /// Requests that wait for a connection. The account sends at most three before an answer.
 const REQUESTS: usize = 16;
-/// Packets that wait, in each direction.
-const PACKETS: usize = 256;
 /// Minimum and maximum time between two attempts to connect.
 const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 /// Time of use after which a connection counts as good: the next attempt follows at once.
@@ -73,17 +71,6 @@ pub struct ConnectionConfig {
     pub tls: Option<TlsConfig>,
 }
 
-/// A packet from a switch, or to it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SwitchPacket {
-    /// Reason why the switch sends it. Zero to a switch.
-    pub reason: u8,
-    /// Port where it arrived or leaves.
-    pub port: u16,
-    /// Ethernet frame.
-    pub frame: Vec<u8>,
-}
-
 /// Entries that a switch is to have, and their number in the order in which they were set.
 type WantedEntries = (u64, Arc<Vec<StaticEntry>>);
 
@@ -96,16 +83,6 @@ struct StaticReport {
     refusal: Option<String>,
     /// Packets of stateless instances by the number of the counter, since the start of the process.
     counts: Vec<Count>,
-}
-
-impl From<PacketIn> for SwitchPacket {
-    fn from(packet: PacketIn) -> SwitchPacket {
-        // Fields of the header `packet_in`: reason, reserved, port.
-        let of = |id| packet.metadata.iter().find(|metadata| metadata.metadata_id == id);
-        let value =
-            |id| of(id).map_or(0, |of| of.value.iter().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte)));
-        SwitchPacket { reason: value(1) as u8, port: value(3) as u16, frame: packet.payload }
-    }
 }
 
 /// Reads the results of single changes from the details of a refused request. `None` if they are not as many
@@ -121,8 +98,6 @@ pub struct Connection {
     events: Receiver<Event>,
     entries: watch::Sender<WantedEntries>,
     report: watch::Receiver<StaticReport>,
-    packets_out: Sender<SwitchPacket>,
-    packets_in: Receiver<SwitchPacket>,
 }
 
 /// The other half of a connection.
@@ -132,8 +107,6 @@ struct Ends {
     entries: watch::Receiver<WantedEntries>,
     report: watch::Sender<StaticReport>,
     counts: StatelessCounts,
-    packets_out: Receiver<SwitchPacket>,
-    packets_in: Sender<SwitchPacket>,
 }
 
 impl Link for Connection {
@@ -170,16 +143,6 @@ impl Connection {
         let pair = |counts: &[Count]| [counts[0], counts.get(1).copied().unwrap_or_default()];
         self.report.borrow().counts.chunks(2).map(pair).collect()
     }
-
-    /// Sends a frame by a port of the switch. Returns false if too many wait.
-    pub fn send_packet(&self, packet: SwitchPacket) -> bool {
-        !matches!(self.packets_out.try_send(packet), Err(TrySendError::Full(_)))
-    }
-
-    /// Returns the next frame that the switch has sent to its controller over P4Runtime.
-    pub fn receive_packet(&mut self) -> Option<SwitchPacket> {
-        self.packets_in.try_recv().ok()
-    }
 }
 
 /// Starts a thread with a connection to each of these switches, which ends after all of them are dropped.
@@ -198,10 +161,8 @@ pub fn connect(
         let (events, happened) = mpsc::channel(EVENTS);
         let (entries, wanted) = watch::channel(WantedEntries::default());
         let (reports, report) = watch::channel(StaticReport::default());
-        let (packets_out, outbound) = mpsc::channel(PACKETS);
-        let (inbound, packets_in) = mpsc::channel(PACKETS);
         let name = config.name.clone();
-        let connection = Connection { requests, events: happened, entries, report, packets_out, packets_in };
+        let connection = Connection { requests, events: happened, entries, report };
         connections.push((name, connection));
         let ends = Ends {
             requests: requested,
@@ -209,8 +170,6 @@ pub fn connect(
             entries: wanted,
             report: reports,
             counts: StatelessCounts::default(),
-            packets_out: outbound,
-            packets_in: inbound,
         };
         tasks.push(serve(config, ends));
     }

@@ -4,7 +4,7 @@ mod tables;
 
 use super::static_entries::Entries;
 use super::transport::{self, TransportFault};
-use super::{ConnectionConfig, Ends, Pipeline, SwitchPacket};
+use super::{ConnectionConfig, Ends, Pipeline};
 use crate::link::{Event, ProgramCounts, Request, Write, WriteError};
 use crate::program::Program;
 use gatun_nat::counters::Count;
@@ -14,10 +14,10 @@ use gatun_p4runtime::p4::v1::set_forwarding_pipeline_config_request::Action as P
 use gatun_p4runtime::p4::v1::update::Type;
 use gatun_p4runtime::p4::v1::{
     CounterEntry, Entity, Error, ForwardingPipelineConfig, GetForwardingPipelineConfigRequest,
-    MasterArbitrationUpdate, PacketMetadata, PacketOut, ReadRequest, ReadResponse,
-    SetForwardingPipelineConfigRequest, StreamMessageRequest, StreamMessageResponse, TableEntry, Uint128,
-    Update, WriteRequest, entity, forwarding_pipeline_config, get_forwarding_pipeline_config_request,
-    stream_message_request, stream_message_response,
+    MasterArbitrationUpdate, ReadRequest, ReadResponse, SetForwardingPipelineConfigRequest,
+    StreamMessageRequest, StreamMessageResponse, TableEntry, Uint128, Update, WriteRequest, entity,
+    forwarding_pipeline_config, get_forwarding_pipeline_config_request, stream_message_request,
+    stream_message_response,
 };
 use prost::Message as _;
 use std::future::Future;
@@ -30,6 +30,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Code, Status, Streaming};
 
+/// Requests to be the primary controller that wait for the stream.
+const GREETINGS: usize = 4;
 /// Largest message that is read: a part of a table.
 const MESSAGE_MAX: usize = 64 << 20;
 /// Interval of reading the counters of the program itself.
@@ -125,7 +127,7 @@ impl Primary {
     ) -> Result<Primary, Reason> {
         let channel = transport::open(config, fault).await?;
         let mut client = P4RuntimeClient::new(channel).max_decoding_message_size(MESSAGE_MAX);
-        let (to_switch, outbound) = mpsc::channel(super::PACKETS);
+        let (to_switch, outbound) = mpsc::channel(GREETINGS);
         let election_id = config.election_id(number);
         let election_id = if bits(election_id) > floor { election_id } else { of_bits(floor + 1) };
         let _ = to_switch.try_send(hello(config.device_id, election_id));
@@ -219,7 +221,9 @@ impl Primary {
                 kept.is_err()
             }
             Some(_) if !pipeline.replaces && found.is_some_and(|found| found.p4info.is_some()) => {
-                return Err("the switch has another program; write `replace_program = true` to replace it".to_owned());
+                return Err(
+                    "the switch has another program; write `replace_program = true` to replace it".to_owned()
+                );
             }
             _ => {
                 self.push(pipeline, PipelineAction::VerifyAndCommit).await?;
@@ -318,7 +322,7 @@ impl Session {
         loop {
             let step = tokio::select! {
                 Some((connection, request)) = ends.requests.recv() => self.begin(connection, request),
-                message = self.primary.from_switch.message() => self.message(message, ends),
+                message = self.primary.from_switch.message() => self.message(message),
                 answer = optional(&mut self.writing) => {
                     self.writing = None;
                     answered(answer, ends).await
@@ -336,7 +340,6 @@ impl Session {
                     Ok(())
                 }
                 Ok(()) = ends.entries.changed(), if self.writing.is_none() => self.write_entries(ends).await,
-                Some(packet) = ends.packets_out.recv() => self.packet_out(packet),
                 () = ends.events.closed() => Err("the controller ends".to_owned()),
             };
             if let Err(reason) = step {
@@ -372,11 +375,7 @@ impl Session {
         Ok(())
     }
 
-    fn message(
-        &mut self,
-        message: Result<Option<StreamMessageResponse>, Status>,
-        ends: &Ends,
-    ) -> Result<(), Reason> {
+    fn message(&self, message: Result<Option<StreamMessageResponse>, Status>) -> Result<(), Reason> {
         let message = message.map_err(|status| failed("stream channel", &status))?;
         match message.ok_or("the switch has closed the stream")?.update {
             Some(stream_message_response::Update::Arbitration(update)) => match self.primary.role(&update) {
@@ -384,23 +383,8 @@ impl Session {
                 Role::Standby(reason) => Err(reason),
                 Role::Vacant(_) => Err("the switch has no primary controller any more".to_owned()),
             },
-            Some(stream_message_response::Update::Packet(packet)) => {
-                // Above the limit, packets are dropped: the switch counts those that it sends.
-                let _ = ends.packets_in.try_send(packet.into());
-                Ok(())
-            }
             _ => Ok(()),
         }
-    }
-
-    fn packet_out(&mut self, packet: SwitchPacket) -> Result<(), Reason> {
-        // Fields of the header `packet_out`: reserved, port.
-        let value = |metadata_id, value| PacketMetadata { metadata_id, value };
-        let metadata = vec![value(1, vec![0]), value(2, crate::program::shortest(packet.port.into()))];
-        let update = stream_message_request::Update::Packet(PacketOut { payload: packet.frame, metadata });
-        // A switch that reads too slowly loses packets, as any congested link.
-        let _ = self.primary.to_switch.try_send(StreamMessageRequest { update: Some(update) });
-        Ok(())
     }
 }
 

@@ -2,12 +2,12 @@
 
 use gatun_offload::Target as _;
 use gatun_p4_controller::Switches;
-use gatun_p4_controller::connection::{SwitchPacket, write_results};
+use gatun_p4_controller::connection::write_results;
 use gatun_p4_controller::link::{Event, Link, ProgramCounts, Request};
 use gatun_p4_controller::program::{Limits, Program};
 use gatun_p4runtime::google::rpc::Status;
 use gatun_p4runtime::p4::config::v1::P4Info;
-use gatun_p4runtime::p4::v1::{CounterEntry, PacketIn, TableEntry};
+use gatun_p4runtime::p4::v1::{CounterEntry, TableEntry};
 use prost::Message as _;
 use std::collections::VecDeque;
 use std::sync::OnceLock;
@@ -80,13 +80,7 @@ fn event(kind: u8, message: &[u8], own: &mut ProgramCounts) -> Option<Event> {
             let status = Status::decode(message).ok()?;
             Some(Event::Written(write_results(&status.encode_to_vec(), status.details.len())?))
         }
-        5 => {
-            let packet = PacketIn::decode(message).ok()?;
-            let len = packet.payload.len();
-            assert_eq!(SwitchPacket::from(packet).frame.len(), len);
-            None
-        }
-        6 => {
+        5 | 6 => {
             let _ = P4Info::decode(message).map(|info| Program::new(info, Limits::default()));
             None
         }

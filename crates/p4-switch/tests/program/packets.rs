@@ -7,7 +7,9 @@ use gatun_wire::{Prefix64, checksum, proto};
 use proptest::prelude::*;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+pub(crate) const FIN: u8 = 1;
 pub(crate) const SYN: u8 = 2;
+pub(crate) const RST: u8 = 4;
 pub(crate) const ACK: u8 = 0x10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

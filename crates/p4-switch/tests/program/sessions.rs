@@ -89,7 +89,6 @@ fn the_controller_gets_every_other_packet_with_its_reason() {
                 ];
                 match protocol {
                     Protocol::Tcp => {
-                        // RST last: it ends the session.
                         wanted.extend([0x12, 0x03].map(|flags| (Made { flags, ..made }, 2)));
                         wanted.push((Made { odd: Odd::ShortTcp, ..made }, 10));
                     }
@@ -111,6 +110,26 @@ fn the_controller_gets_every_other_packet_with_its_reason() {
     }
     let other = Made { odd: Odd::OtherPrefix, ..PLAIN };
     assert_eq!(fate(&mut pair, other, (POOL, 1)), Fate::Controller(1));
+}
+
+#[test]
+fn segments_that_can_open_or_end_a_connection_go_to_the_controller() {
+    let mut pair = Pair::new(well_known(), Settings::default());
+    let mut port = 0;
+    for private in [false, true] {
+        for outbound in [true, false] {
+            for flags in [SYN, FIN, FIN | ACK, RST, RST | ACK] {
+                // Each has a session of its own: FIN and RST end it in the engine.
+                port += 1;
+                let made = Made { private, protocol: Protocol::Tcp, port, ..PLAIN };
+                let outside = open_session(&mut pair, made);
+                let made = Made { outbound, ..made };
+                assert!(matches!(fate(&mut pair, made, outside), Fate::Sent(..)), "{made:?}");
+                let made = Made { flags, ..made };
+                assert_eq!(fate(&mut pair, made, outside), Fate::Controller(2), "{made:?}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -186,6 +186,26 @@ fn packets_between_mapped_hosts_and_the_internet_are_translated_both_ways() {
     }
 }
 
+#[test]
+fn the_controller_gets_the_first_segments_of_a_mapped_host_and_the_switch_the_others() {
+    let siit = vec![siit(vec![prefix("2001:df0::", 96)], eamt(), Hairpin::Off)];
+    let mut pair = pair(&siit, None);
+    let (host, internet) = (End::Mapped(0, 0), End::Four(EMBEDDED[0], 0));
+    for outbound in [true, false] {
+        let (from, to) = if outbound { (host, internet) } else { (internet, host) };
+        for flags in [SYN, SYN | ACK, FIN | ACK, RST, RST | ACK] {
+            let made = Made { outbound, protocol: Protocol::Tcp, flags, ..PLAIN };
+            let (port, frame) = frame(&made, from, to, &siit);
+            let fate = pair.compare(port, &frame).0;
+            let is_right = match flags & SYN {
+                0 => matches!(fate, Fate::Sent(..)),
+                _ => fate == Fate::Controller(2),
+            };
+            assert!(is_right, "{made:?} {fate:02x?}");
+        }
+    }
+}
+
 /// Instances that a random test chooses.
 fn instances() -> impl Strategy<Value = Vec<Siit>> {
     let pool6 = (any::<[bool; 2]>(), prop::sample::select(vec![96u8, 64, 56, 48, 40, 32]));

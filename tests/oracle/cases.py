@@ -1,9 +1,12 @@
 """Packets for the oracle: every combination of headers that the RFCs name, each of a flow of its own.
 
-Case n has the inside address 2001:db8:1::n (mapped to 10.1.x.y) and the server 100.64.x.y (under the
+Case n has the inside address 2001:db8:2::n (mapped to 10.1.x.y) and the server 100.64.x.y (under the
 prefix), so that whatever comes out can be told to belong to it.
+
+As a program it writes all packets, each behind four bytes with its length.
 """
 
+import sys
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from itertools import count, product
 from random import Random
@@ -15,7 +18,7 @@ from scapy.all import (ICMP, IP, TCP, UDP, ICMPv6DestUnreach, ICMPv6EchoReply, I
                        IPv6ExtHdrDestOpt, IPv6ExtHdrFragment, IPv6ExtHdrHopByHop, IPv6ExtHdrRouting, PadN,
                        Raw, fragment, fragment6)
 
-INSIDE6, INSIDE4 = IPv6Network("2001:db8:1::/112"), IPv4Network("10.1.0.0/16")
+INSIDE6, INSIDE4 = IPv6Network("2001:db8:2::/112"), IPv4Network("10.1.0.0/16")
 SERVERS = IPv4Network("100.64.0.0/16")
 CONFIG = Config(IPv6Network("2001:db8:64::/96"), [(INSIDE4, INSIDE6)], IPv4Address("192.0.2.1"),
                 IPv6Address("2001:db8:ffff::1"))
@@ -291,3 +294,10 @@ def mixtures(how_many):
             fields = {"tos": RANDOM.randrange(256), "ttl": RANDOM.randrange(2, 256), "flags": RANDOM.choice((0, 2)),
                       "id": RANDOM.randrange(65536), "options": [IPOption(option)] if option else []}
             yield v4(Flow(), proto, upper4, **fields)
+
+
+if __name__ == "__main__":
+    for group in (headers_6to4(), fragments_6to4(), headers_4to6(), fragments_4to6(), checksums(), errors_6to4(),
+                  errors_4to6(), mixtures(1000)):
+        for one in group:
+            sys.stdout.buffer.write(pack(">I", len(one)) + one)

@@ -14,3 +14,4 @@ mod packets;
 mod pair;
 mod sessions;
 mod siit;
+mod vectors;

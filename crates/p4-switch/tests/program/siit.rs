@@ -17,7 +17,7 @@ const HOST: [IpAddr; 3] = [IpAddr::V4(OUTSIDE_OWN4), IpAddr::V4(INSIDE_OWN4), Ip
 const TABLES: [&str; 4] = ["mapped_dst6", "mapped_src6", "mapped_dst4", "mapped_src4"];
 
 /// Replaces the entries of all stateless instances.
-fn install(switch: &mut Switch, plan: &Plan, smallest_path: Option<u16>) {
+pub(crate) fn install(switch: &mut Switch, plan: &Plan, smallest_path: Option<u16>) {
     let view = StatelessView { plan, excluded: &[], host: &HOST, mtu: 9000, smallest_path };
     let entries = view.entries().entries;
     for name in TABLES {
@@ -38,7 +38,7 @@ fn install(switch: &mut Switch, plan: &Plan, smallest_path: Option<u16>) {
     }
 }
 
-fn eam(v4: &str, v6: &str) -> Eam {
+pub(crate) fn eam(v4: &str, v6: &str) -> Eam {
     let (addr4, len4) = v4.split_once('/').unwrap();
     let (addr6, len6) = v6.split_once('/').unwrap();
     Eam {
@@ -64,7 +64,7 @@ fn eamt() -> Vec<Eam> {
     ]
 }
 
-fn prefix(text: &str, len: u8) -> Prefix64 {
+pub(crate) fn prefix(text: &str, len: u8) -> Prefix64 {
     Prefix64::new(text.parse().unwrap(), len).unwrap()
 }
 
@@ -76,7 +76,7 @@ fn pair(siit: &[Siit], own6: Option<Ipv6Addr>) -> Pair {
     pair
 }
 
-fn siit(pool6: Vec<Prefix64>, eamt: Vec<Eam>, hairpin: Hairpin) -> Siit {
+pub(crate) fn siit(pool6: Vec<Prefix64>, eamt: Vec<Eam>, hairpin: Hairpin) -> Siit {
     Siit { name: "s".into(), pool6, eamt, hairpin, ..Siit::default() }
 }
 

@@ -63,7 +63,7 @@ fn number(name: &str, default: u64) -> u64 {
 #[test]
 fn no_port_ever_has_two_hosts_and_no_move_or_fault_loses_what_both_holders_know() {
     let first = number("FIRST", 0);
-    for seed in first..first + number("SEEDS", 100) {
+    for seed in first..first + number("SEEDS", 200) {
         if let Err((why, log)) = play(seed, ClusterRules::default()) {
             let last = log.len().saturating_sub(number("LINES", 60) as usize);
             panic!("{}\n{why}", log[last..].join("\n"));
@@ -72,8 +72,16 @@ fn no_port_ever_has_two_hosts_and_no_move_or_fault_loses_what_both_holders_know(
 }
 
 /// Rules that these histories need, each with a history that breaks a promise without it.
-const NEEDED: [(&str, u64); 5] =
-    [("right", 28), ("promise", 19), ("hold", 64), ("told_first", 3), ("lower_first", 16)];
+const NEEDED: [(&str, u64); 8] = [
+    ("compare", 74),
+    ("absent", 0),
+    ("right", 28),
+    ("promise", 19),
+    ("hold", 64),
+    ("told_first", 3),
+    ("lower_first", 16),
+    ("fence", 166),
+];
 
 #[test]
 fn each_of_these_rules_is_needed() {

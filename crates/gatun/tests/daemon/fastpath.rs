@@ -166,6 +166,11 @@ fn established_sessions_are_translated_in_the_kernel_until_they_end() {
         let explained = String::from_utf8(explained.stdout).unwrap();
         assert!(explained.contains("the kernel translates its packets"), "{explained}");
         is_accounted();
+        let top = String::from_utf8(gatun(["top", "--once"]).stdout).unwrap();
+        let offloaded = show("status")["offloaded"]["packets"].as_u64().unwrap();
+        let since = format!(", {} since the start", gatun_wire::text::counted(offloaded, "packet"));
+        let is_told = |line: &str| line.contains("in the kernel  ") && line.ends_with(&since);
+        assert!(top.lines().any(is_told), "{offloaded}: {top}");
         daemon.stop(Signal::TERM);
     });
 }

@@ -187,6 +187,7 @@ fn the_page_shows_the_answers_of_the_daemon_and_its_absence() {
         a_pair_is_shown_as_a_picture(&browser);
         a_cluster_is_shown_as_a_picture(&browser);
         switches_are_shown_with_their_fill_and_reasons(&browser);
+        the_part_of_a_fast_path_is_shown(&browser);
         answers_match_the_command_line(&browser);
         events_are_followed(&browser, &net);
         elements_have_names_and_sufficient_contrast(&browser);
@@ -372,6 +373,18 @@ fn switches_are_shown_with_their_fill_and_reasons(browser: &Browser) {
         null
     ]);
     assert_eq!(browser.run(SWITCHES), expected);
+}
+
+/// Sample states of a fast path, and what the page shows.
+const FAST_PATHS: &str = include_str!("web/fast_paths.js");
+
+fn the_part_of_a_fast_path_is_shown(browser: &Browser) {
+    let expected = json!([
+        "2.00\u{a0}kB since the start",
+        "2.00\u{a0}kB since the start, 25\u{a0}% in the kernel",
+        "2.00\u{a0}kB since the start, 75\u{a0}% in the switches"
+    ]);
+    assert_eq!(browser.run(FAST_PATHS), expected);
 }
 
 fn drops_are_shown_with_their_meaning(browser: &Browser) {

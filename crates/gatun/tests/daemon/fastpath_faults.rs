@@ -486,3 +486,55 @@ fn a_daemon_with_a_clock_of_its_own_translates_without_the_kernel() {
         daemon.stop(Signal::TERM);
     });
 }
+
+/// Maps the table of sessions, asks a process to read its configuration again, and reads the table as soon as its
+/// log has the answer. Prints the number of entries with an address before, and at the answer.
+const ENTRIES_AT_ANSWER: &str = "
+import mmap, signal, time
+path, log, process, address = sys.argv[1:]
+name = ctypes.create_string_buffer(path.encode())
+get, info, size = 7, 15, 128
+table = bpf(get, struct.pack('Q', ctypes.addressof(name)))
+about = ctypes.create_string_buffer(80)
+bpf(info, struct.pack('IIQ', table, 80, ctypes.addressof(about)))
+_, _, _, value, count = struct.unpack('5I', about[:20])
+assert value == size, value
+pages = (size * count + mmap.PAGESIZE - 1) // mmap.PAGESIZE * mmap.PAGESIZE
+entries = mmap.mmap(table, pages, mmap.MAP_SHARED, mmap.PROT_READ)
+address = socket.inet_aton(address)
+def used():
+    every = (entries[at:at + 20] for at in range(0, size * count, size))
+    return sum(entry[8] & 1 and address in (entry[12:16], entry[16:20]) for entry in every)
+before = used()
+log = os.open(log, os.O_RDONLY)
+os.lseek(log, 0, os.SEEK_END)
+os.kill(int(process), signal.SIGHUP)
+said, end = b'', time.monotonic() + 10
+while b'reload: done' not in said:
+    assert time.monotonic() < end, said
+    said += os.read(log, 65536)
+print(before, used())
+";
+
+#[test]
+fn the_kernel_has_no_session_of_a_removed_pool_when_the_reload_answers() {
+    in_lab("fastpath_faults::the_kernel_has_no_session_of_a_removed_pool_when_the_reload_answers", || {
+        let net = network();
+        let _server = echo(&net.server).unwrap();
+        let config = format!("{CREATE}{FASTPATH}sessions_max = 64\n{NAT64}");
+        let daemon = Daemon::start(&net, &config);
+        let flows: Vec<Process> = (0..20).map(|n| numbered(&net, "8", &(5151 + n).to_string())).collect();
+        wait("the flows in the kernel", 6, || sessions() == 20);
+        let other = config.replace("192.0.2.1", "192.0.2.9");
+        std::fs::write(daemon.file(), other).unwrap();
+        let (entries, log) = (format!("{PINS}/entries"), daemon.file().with_file_name("err"));
+        let mut command = Command::new("python3");
+        command.args(["-c", &format!("{BPF}{ENTRIES_AT_ANSWER}"), &entries]).arg(log);
+        let said = gatun_testkit::run(command.args([&daemon.process.id().to_string(), "192.0.2.1"])).unwrap();
+        // Each session has two entries.
+        assert_eq!(said.trim(), "40 0");
+        wait("the flows with their new address", 5, || sessions() == 20);
+        flows.into_iter().for_each(|flow| _ = counts(flow));
+        daemon.stop(Signal::TERM);
+    });
+}

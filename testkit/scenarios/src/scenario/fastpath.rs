@@ -29,7 +29,7 @@ pub(crate) fn run(options: &RunOptions) -> anyhow::Result<Report> {
     };
     let seconds = options.length(10.0).as_secs_f64();
     let runs = options.runs.unwrap_or(if options.brief { 1 } else { 5 }).max(1);
-    connections::measure(&bed, &options.programs, (runs, seconds), off, &mut report)?;
+    connections::measure(&bed, &options.programs, (runs, seconds), off, options.brief, &mut report)?;
     faults::run(&bed, &options.programs, size, on, &mut report)?;
     report.notes.push(
         "Processor time includes the generator, which sleeps between its packets, and all other programs."

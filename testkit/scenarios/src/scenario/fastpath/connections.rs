@@ -6,13 +6,17 @@ use crate::bed::Bed;
 use crate::ends::{Ends, Load, Until};
 use crate::middle::Programs;
 use crate::processors::{busy_s, stay_on_first_processor};
-use crate::report::{Report, Table, group};
+use crate::report::{Report, Table, group, median};
 use crate::scenario::turns;
 use gatun_testkit::traffic::{Protocols, Sizes, Spec, Traffic};
 use std::time::Duration;
 
 /// New connections each second.
 pub(super) const RATE: f64 = 20_000.0;
+/// Processor time of new connections with the fast path, at most, as a part of that without it.
+const COST_MAX: f64 = 1.1;
+/// 99th percentile of the time to give a session to the kernel, at most.
+const INSTALL_P99_MAX_US: u64 = 10_000;
 /// Pause of the generator when it has nothing to do, so that its polling takes little processor time.
 const PAUSE: Duration = Duration::from_micros(100);
 const SUBSCRIBERS: u32 = 1_000;
@@ -59,6 +63,7 @@ pub(super) fn measure(
     programs: &Programs,
     (runs, seconds): (u32, f64),
     off: Option<&'static str>,
+    is_brief: bool,
     report: &mut Report,
 ) -> anyhow::Result<()> {
     let flows = (RATE * seconds / f64::from(SUBSCRIBERS)).ceil().max(1.0) as u32;
@@ -80,6 +85,10 @@ pub(super) fn measure(
         outcomes.push(one(bed, programs, &traffic, *way, off)?);
     }
     tell(&outcomes, report);
+    // A brief run is too short for figures.
+    if !is_brief {
+        check_cost(&outcomes, report);
+    }
     Ok(())
 }
 
@@ -137,9 +146,41 @@ fn one(
     })
 }
 
+fn of(outcomes: &[Outcome], way: Way) -> impl Iterator<Item = &Outcome> {
+    outcomes.iter().filter(move |outcome| outcome.way == way)
+}
+
+/// Median of the processor time for 1,000 connections, ms.
+fn median_ms(outcomes: &[Outcome], way: Way) -> Option<f64> {
+    median(of(outcomes, way).map(|outcome| outcome.ms).collect())
+}
+
+/// Checks that the fast path makes new connections little dearer, and gets them soon.
+fn check_cost(outcomes: &[Outcome], report: &mut Report) {
+    let slow = median_ms(outcomes, Way::Slow);
+    for way in [Way::Fast, Way::AtOnce] {
+        let Some(ratio) = median_ms(outcomes, way).zip(slow).map(|(fast, slow)| fast / slow) else {
+            continue;
+        };
+        let what = format!(
+            "{}: processor time of new connections at most {COST_MAX} times that of TUN: {ratio:.2}",
+            way.name()
+        );
+        report.check(ratio <= COST_MAX, what);
+    }
+    if let Some(p99_us) = of(outcomes, Way::AtOnce).map(|outcome| outcome.install_p99_us).max() {
+        let what = format!(
+            "99 of 100 sessions are given to the kernel within {} ms: {} µs",
+            INSTALL_P99_MAX_US / 1000,
+            group(p99_us)
+        );
+        report.check(p99_us <= INSTALL_P99_MAX_US, what);
+    }
+}
+
 fn tell(outcomes: &[Outcome], report: &mut Report) {
-    let of = |way: Way| outcomes.iter().filter(move |outcome| outcome.way == way);
-    let median_ms = |way: Way| crate::report::median(of(way).map(|outcome| outcome.ms).collect());
+    let of = |way: Way| of(outcomes, way);
+    let median_ms = |way: Way| median_ms(outcomes, way);
     let (plain, slow) = (median_ms(Way::Plain), median_ms(Way::Slow));
     let mut rows = Vec::new();
     for way in [Way::Plain, Way::Slow, Way::Fast, Way::AtOnce] {
@@ -150,10 +191,7 @@ fn tell(outcomes: &[Outcome], report: &mut Report) {
         let own = own.map_or("-".into(), |(plain, slow)| format!("{:.2}", (ms - plain) / (slow - plain)));
         rows.push(vec![
             way.name().to_owned(),
-            group(
-                crate::report::median(of(way).map(|outcome| outcome.rate).collect()).unwrap_or(0.0).round()
-                    as u64,
-            ),
+            group(median(of(way).map(|outcome| outcome.rate).collect()).unwrap_or(0.0).round() as u64),
             format!("{ms:.2}"),
             ratio(slow),
             own,

@@ -214,3 +214,45 @@ fn packets_that_the_receiving_device_has_joined_as_a_list_pass() {
         joined_on_receipt("gro on rx-gro-list on");
     });
 }
+
+/// Packets that the reverse-path filter has dropped.
+fn filtered() -> u64 {
+    let counters = std::fs::read_to_string("/proc/net/netstat").unwrap();
+    let mut lines = counters.lines().filter_map(|line| line.strip_prefix("TcpExt: "));
+    let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+    let found = names.split(' ').zip(values.split(' ')).find(|(name, _)| *name == "IPReversePathFilter");
+    found.unwrap().1.parse().unwrap()
+}
+
+#[test]
+fn the_reverse_path_filter_treats_translated_packets_as_without_the_program() {
+    in_lab("stacks::the_reverse_path_filter_treats_translated_packets_as_without_the_program", || {
+        let (net, _server, middle) = start();
+        for device in ["in0", "out0", "gatun0"] {
+            let setting = format!("net.ipv4.conf.{device}.rp_filter=1");
+            run(Command::new("sysctl").args(["-qw", &setting])).unwrap();
+        }
+        traffic(&net, &middle);
+        assert_eq!(filtered(), 0);
+        // With marks instead of an interface, the kernel does not know that the way to the server is the device: the
+        // filter takes the answers to private hosts, whoever has translated them, and no others.
+        let rules = "add table ip t
+            add chain ip t p { type filter hook prerouting priority mangle; }
+            add rule ip t p iif in0 meta mark set 1";
+        run(Command::new("nft").arg(rules)).unwrap();
+        for line in ["rule add fwmark 1 lookup 100", "rule del iif in0 lookup 100"] {
+            run(Command::new("ip").args(line.split_whitespace())).unwrap();
+        }
+        let hits = hits_of(&middle, 0, || {
+            assert_eq!(numbered(&net, NAT64_SERVER, 100, 1000), (100, 0));
+        });
+        assert!(hits > 0 && filtered() == 0, "{hits} hits, {} packets filtered", filtered());
+        for (is_fast, taken) in [(true, 100), (false, 200)] {
+            let hits = hits_of(&middle, 1, || {
+                assert_eq!(numbered(&net, SERVER, 100, 1000), (0, 0));
+            });
+            assert_eq!((hits > 0, filtered()), (is_fast, taken));
+            middle.control().set_lease(KernelTime(0));
+        }
+    });
+}

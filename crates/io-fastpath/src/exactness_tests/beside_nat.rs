@@ -127,8 +127,9 @@ fn flows(nat: &Nat, plan: &Plan, since: u64) -> Vec<Flow> {
         sessions.iter().any(|b| is_other(&b))
     };
     // The programs are in one realm.
-    let is_elsewhere =
-        |instance: u8| plan.nat64.get(usize::from(instance)).is_some_and(|nat64| nat64.realm != 0);
+    let realms = plan.nat64.iter().map(|nat64| nat64.realm).chain(plan.nat44.iter().map(|nat44| nat44.realm));
+    let realms: Vec<u8> = realms.collect();
+    let is_elsewhere = |instance: u8| realms.get(usize::from(instance)).is_some_and(|&realm| realm != 0);
     let established = sessions.iter().filter(|session| {
         let is_open = session.tcp.is_none_or(|state| state == TcpState::Established);
         is_open

@@ -5,6 +5,8 @@ use common::{OWN4, OWN6, nat64, pool, v4, v6};
 use gatun_nat::Plan;
 use gatun_nat::plan::{Filtering, Nat44, Net4};
 
+#[path = "../../../nat/tests/nat44/accounts.rs"]
+mod accounts;
 #[path = "../../../nat/tests/nat44/changes.rs"]
 mod changes;
 #[path = "../../../nat/tests/nat44/filtering.rs"]
@@ -21,6 +23,10 @@ mod instances;
 mod lifetimes;
 #[path = "../../../nat/tests/nat44/mapping.rs"]
 mod mapping;
+#[path = "../../../nat/tests/nat44/overload.rs"]
+mod overload;
+#[path = "../../../nat/tests/nat44/realms.rs"]
+mod realms;
 
 const A: &str = "100.64.0.2";
 const B: &str = "100.64.0.3";
@@ -34,14 +40,17 @@ fn net(addr: &str, len: u8) -> Net4 {
     Net4::new(v4(addr), len).unwrap()
 }
 
+fn instance() -> Nat44 {
+    Nat44 { name: "cgn".into(), inside: vec![net("100.64.0.0", 10)], ..Nat44::default() }
+}
+
 /// Plan with one instance with one public address.
 fn plan44() -> Plan {
-    let instance = Nat44 { name: "cgn".into(), inside: vec![net("100.64.0.0", 10)], ..Nat44::default() };
     Plan {
         own4: Some(v4(OWN4)),
         own6: Some(v6(OWN6)),
         pools: vec![pool(T, T, (1, 65535))],
-        nat44: vec![instance],
+        nat44: vec![instance()],
         ..Plan::default()
     }
 }

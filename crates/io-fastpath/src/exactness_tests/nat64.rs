@@ -4,12 +4,18 @@ use super::beside_nat as common;
 
 #[path = "../../../nat/tests/nat64/addresses.rs"]
 mod addresses;
+#[path = "../../../nat/tests/nat64/blocks.rs"]
+mod blocks;
+#[path = "../../../nat/tests/nat64/change_histories.rs"]
+mod change_histories;
 #[path = "../../../nat/tests/nat64/changes.rs"]
 mod changes;
 #[path = "../../../nat/tests/nat64/clear.rs"]
 mod clear;
 #[path = "../../../nat/tests/nat64/hairpin.rs"]
 mod hairpin;
+#[path = "../../../nat/tests/nat64/histories.rs"]
+mod histories;
 #[path = "../../../nat/tests/nat64/icmp_errors.rs"]
 mod icmp_errors;
 #[path = "../../../nat/tests/nat64/mapping.rs"]

@@ -10,11 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// Requests that wait for the switch, frames of the controller among them.
 const COMMANDS: usize = 1024;
 /// Changes of entries between two bursts of frames.
 const CHANGES: usize = 64;
+/// Time limit for the answer to a question for counters.
+const COUNTERS_MAX: Duration = Duration::from_secs(1);
 /// Frames for the controller between two bursts.
 const FRAMES: usize = 64;
 
@@ -42,6 +45,8 @@ pub struct HostConfig {
 pub struct HostCounters {
     /// Ports, from number 0 on.
     pub ports: Vec<PortCounters>,
+    /// Frames that the program dropped.
+    pub dropped: u64,
     /// Frames for the controller that were lost because its queue was full.
     pub controller_lost: u64,
 }
@@ -56,11 +61,12 @@ pub struct HostHandle {
 }
 
 impl HostHandle {
-    /// Present counters. `None`: the switch has ended.
+    /// Present counters. `None`: the switch has ended, or is so busy with requests that it does not answer in time.
+    /// The switch's thread does not wait for the caller.
     pub fn counters(&self) -> Option<HostCounters> {
         let (sender, receiver) = sync_channel(1);
-        self.commands.send(Command::Count(sender)).ok()?;
-        receiver.recv().ok()
+        self.commands.try_send(Command::Count(sender)).ok()?;
+        receiver.recv_timeout(COUNTERS_MAX).ok()
     }
 
     /// Ends the switch.
@@ -141,7 +147,7 @@ impl Host {
     ) -> Result<T, TargetError> {
         let (sender, receiver) = sync_channel(1);
         let call = Command::Call(Box::new(move |switch| {
-            let _ = sender.send(function(switch));
+            let _ = sender.try_send(function(switch));
         }));
         self.commands.send(call).map_err(|_| ended())?;
         receiver.recv().map_err(|_| ended())
@@ -282,11 +288,11 @@ impl Forwarder {
                 Ok(Command::Call(function)) => function(&mut self.switch),
                 Ok(Command::Change(changes, sender)) => {
                     let results = self.change(&changes);
-                    let _ = sender.send(results);
+                    let _ = sender.try_send(results);
                 }
                 // The port's counters have the frames that the pipeline did not take.
                 Ok(Command::Frame(frame)) => drop(self.switch.put(0, &frame)),
-                Ok(Command::Count(sender)) => drop(sender.send(self.counters())),
+                Ok(Command::Count(sender)) => drop(sender.try_send(self.counters())),
                 Err(_) => {}
             }
         }
@@ -294,7 +300,8 @@ impl Forwarder {
     }
 
     fn counters(&self) -> HostCounters {
-        HostCounters { ports: self.switch.counters(), controller_lost: self.lost }
+        let dropped = self.switch.dropped();
+        HostCounters { ports: self.switch.counters(), dropped, controller_lost: self.lost }
     }
 
     /// Moves a burst of frames, those for the controller included.

@@ -73,6 +73,7 @@ fn bench(name: &str, given: &[Vec<u8>], entries: Option<&str>) -> Bench {
             headers: here.join("../../target/tools/dpdk-headers"),
             sizes: Vec::new(),
             optimisation: 1,
+            dpdk_code: false,
         },
         controller_port: PortConfig::default(),
         ports: vec![
@@ -152,6 +153,7 @@ fn gatuns_program_and_its_p4info_belong_together() {
             headers: program.join("../target/tools/dpdk-headers"),
             sizes,
             optimisation: 0,
+            dpdk_code: false,
         },
         ports: vec![PortConfig::default()],
         controller_port: PortConfig::default(),

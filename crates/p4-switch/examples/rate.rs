@@ -1,9 +1,10 @@
 //! Measures the pipeline: processor time of a packet in the P4 program, among few and many sessions, beside
-//! plain forwarding by a table of the same pipeline. Rings and devices are not part of the time.
+//! plain forwarding by a table: in the same host, and by DPDK's own code and table. Rings and devices are not part
+//! of the time.
 //!
 //! ```text
 //!   rate [SESSIONS...]
-//!   rate --count forwarding|from-ipv6|from-ipv4    one round, for callgrind
+//!   rate --count dpdk|forwarding|from-ipv6|from-ipv4    one round, for callgrind
 //! ```
 //! `scripts/bench-p4 --packets` and `--count` run it.
 
@@ -29,9 +30,10 @@ fn here(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
 }
 
-fn switch(environment: Environment, spec: &str, sizes: Vec<(String, u32)>) -> Switch {
+fn switch(environment: Environment, spec: &str, sizes: Vec<(String, u32)>, dpdk_code: bool) -> Switch {
     let headers = here("../../target/tools/dpdk-headers");
-    let object = Object::compile(environment, &here(spec), &ObjectConfig { headers, sizes, optimisation: 3 });
+    let config = ObjectConfig { headers, sizes, optimisation: 3, dpdk_code };
+    let object = Object::compile(environment, &here(spec), &config);
     let config = SwitchConfig { ports: vec![PortConfig::default(); 4], buffers: 4096 };
     Switch::new(environment, &object.unwrap(), &config).unwrap()
 }
@@ -79,14 +81,14 @@ impl<F: Fn(u64) -> [Vec<u8>; 2]> Rounds<'_, F> {
         late == 0
     }
 
-    /// Steps of the pipeline that one packet takes.
+    /// Steps of the pipeline that one packet takes: one in the host's own code.
     fn steps(&mut self) -> u32 {
         let is_enough = |steps: &u32| {
             self.put();
             self.switch.run(2 * ROUND as u32 * steps);
             self.take()
         };
-        (4..100).find(is_enough).unwrap()
+        (1..100).find(is_enough).unwrap()
     }
 
     /// Nanoseconds of a packet in a round. Idle steps are not part of the time.
@@ -118,23 +120,26 @@ fn rounds<F: Fn(u64) -> [Vec<u8>; 2]>(switch: &mut Switch, count: u64, frames: F
     Rounds { switch, count, frames, state: 0x9e37_79b9_7f4a_7c15 }
 }
 
-/// Medians of the times of a packet: plain forwarding and translation in turn, so that both have the same
+/// Medians of the times of a packet: plain forwarding and translation in turn, so that all have the same
 /// machine.
 fn compare(environment: Environment, count: u64) {
-    let (mut plain, mut translating) = (forwarding(environment, count), sessions(environment, count));
-    let mut plain = rounds(&mut plain, count, known);
+    let mut forwarding = [true, false].map(|dpdk_code| forwarding(environment, count, dpdk_code));
+    let mut translating = sessions(environment, count);
+    let [dpdk, own] = &mut forwarding;
+    let (mut dpdk, mut own) = (rounds(dpdk, count, known), rounds(own, count, known));
     let mut translating = rounds(&mut translating, count, |n| [six(n), four(n)]);
-    let (plain_steps, steps) = (plain.steps(), translating.steps());
-    let mut times = [Vec::new(), Vec::new()];
+    let steps = [dpdk.steps(), own.steps(), translating.steps()];
+    let mut times = [(); 3].map(|()| Vec::new());
     for _ in 0..ROUNDS {
-        times[0].push(plain.time(plain_steps));
-        times[1].push(translating.time(steps));
+        times[0].push(dpdk.time(steps[0]));
+        times[1].push(own.time(steps[1]));
+        times[2].push(translating.time(steps[2]));
     }
-    let [plain, time] = times.map(|mut times| {
+    let [dpdk, own, time] = times.map(|mut times| {
         times.sort_by(f64::total_cmp);
         times[ROUNDS / 2]
     });
-    println!("{count:>9} {plain:>9.0} ({plain_steps:>4}) {time:>9.0} ({steps:>4})  {:.2}", plain / time);
+    println!("{count:>9} {dpdk:>10.0} {own:>10.0} {time:>11.0}  {:>12.2} {:>12.2}", dpdk / time, own / time);
 }
 
 /// UDP over IPv6, 66 bytes, or over IPv4.
@@ -172,7 +177,7 @@ fn four(n: u64) -> Vec<u8> {
 fn sessions(environment: Environment, count: u64) -> Switch {
     let room = u32::try_from(count).unwrap().next_power_of_two();
     let sizes = ["flows6", "flows4"].map(|name| (format!("gatun_lookup_{name}"), room));
-    let mut switch = switch(environment, "../../p4/gatun.spec", sizes.into());
+    let mut switch = switch(environment, "../../p4/gatun.spec", sizes.into(), false);
     let text = format!(
         "gatun_interfaces 1 0 gatun_interface_0 number=1 mac={MAC} ident_step=2 ident_first=1\n\
          gatun_interfaces 2 0 gatun_interface_0 number=2 mac={MAC} ident_step=2 ident_first=1\n\
@@ -202,9 +207,9 @@ fn sessions(environment: Environment, count: u64) -> Switch {
     switch
 }
 
-fn forwarding(environment: Environment, count: u64) -> Switch {
+fn forwarding(environment: Environment, count: u64, dpdk_code: bool) -> Switch {
     let room = u32::try_from(2 * count).unwrap().next_power_of_two();
-    let mut switch = switch(environment, "tests/forward.spec", vec![("known".into(), room)]);
+    let mut switch = switch(environment, "tests/forward.spec", vec![("known".into(), room)], dpdk_code);
     let known = switch.table("known").unwrap();
     for n in 0..2 * count {
         let data = [1 + n % 2, 0x86dd];
@@ -230,7 +235,8 @@ fn main() {
         && count == "--count"
     {
         match &program[..] {
-            "forwarding" => count_round(rounds(&mut forwarding(environment, FEW), FEW, known)),
+            "dpdk" => count_round(rounds(&mut forwarding(environment, FEW, true), FEW, known)),
+            "forwarding" => count_round(rounds(&mut forwarding(environment, FEW, false), FEW, known)),
             "from-ipv6" => {
                 count_round(rounds(&mut sessions(environment, FEW), FEW, |n| [six(n), six(n)]));
             }
@@ -240,7 +246,10 @@ fn main() {
     }
     let counts: Vec<u64> = words.iter().map(|count| count.parse().unwrap()).collect();
     let counts = if counts.is_empty() { vec![FEW, 1_000_000] } else { counts };
-    println!("ns of processor time, and steps of the pipeline, for a packet; both directions at once");
-    println!("{:>9} {:>16} {:>16}  ratio", "sessions", "forwarding", "translation");
+    println!("ns of processor time for a packet; both directions at once");
+    println!(
+        "{:>9} {:>10} {:>10} {:>11}  {:>12} {:>12}",
+        "sessions", "DPDK's", "forwarding", "translation", "ratio DPDK's", "ratio"
+    );
     counts.into_iter().for_each(|count| compare(environment, count));
 }

@@ -3,11 +3,12 @@
  *
  * Entries go straight into the pipeline's own tables. DPDK's control library keeps a list beside each table and walks it for
  * each entry, so that a million entries never end. The pipeline and all changes of it belong to one thread: no look-up runs
- * during a change. A packet that is between two steps of a look-up can still hold the address of an entry: `src/tables.rs` lets the
- * pipeline run between a removal and the next use of its place. */
+ * during a change. In DPDK's own code, a packet between two steps of a look-up can still hold the address of an entry: `src/tables.rs`
+ * lets the pipeline run between a removal and the next use of its place. */
 #define _GNU_SOURCE
 #include "shim.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,7 +57,26 @@ static int translate(const char *spec, const char *code, uint32_t *line, char *m
 	return status;
 }
 
-static int build(struct rte_swx_pipeline **out, const char *name, const char *object, char *ports, size_t len)
+/* Prepares the host's own code of the program, if the object has it. */
+static int install(struct rte_swx_pipeline *p, gatun_p4_run **own_code, const char *object)
+{
+	void *library = dlopen(object, RTLD_LAZY | RTLD_NOLOAD);
+	int (*prepare)(struct rte_swx_pipeline *p), status = 0;
+
+	if (library == NULL)
+		return -ENOENT;
+	prepare = (int (*)(struct rte_swx_pipeline *))dlsym(library, "gatun_install");
+	if (prepare != NULL) {
+		*own_code = (gatun_p4_run *)dlsym(library, "gatun_run");
+		status = *own_code == NULL ? -EINVAL : prepare(p);
+	}
+	/* The pipeline keeps it. */
+	dlclose(library);
+	return status;
+}
+
+static int build(struct rte_swx_pipeline **out, gatun_p4_run **own_code, const char *name, const char *object, char *ports,
+		 size_t len)
 {
 	FILE *file = fmemopen(ports, len, "r");
 	int status;
@@ -65,6 +85,11 @@ static int build(struct rte_swx_pipeline **out, const char *name, const char *ob
 		return -errno;
 	status = rte_swx_pipeline_build_from_lib(out, name, object, file, 0);
 	fclose(file);
+	if (status != 0)
+		return status;
+	status = install(*out, own_code, object);
+	if (status != 0)
+		rte_swx_pipeline_free(*out);
 	return status;
 }
 
@@ -272,6 +297,17 @@ static int limit(struct rte_swx_pipeline *p, const char *meter, uint32_t index, 
 	return rte_swx_ctl_meter_set(p, meter, index, profile);
 }
 
+/* Frames that the queue between the program and a port did not take. Of a port that does not exist: all its frames. */
+static int port_drops(struct rte_swx_pipeline *p, uint32_t port, uint64_t *drops)
+{
+	struct rte_swx_port_out_stats stats;
+	int status = rte_swx_ctl_pipeline_port_out_stats_read(p, port, &stats);
+
+	if (status == 0)
+		*drops = stats.n_pkts_drop;
+	return status;
+}
+
 static struct rte_mempool *pool(const char *name, uint32_t buffers)
 {
 	return rte_pktmbuf_pool_create(name, buffers, 256, 0, RTE_MBUF_DEFAULT_BUF_SIZE, 0);
@@ -371,14 +407,17 @@ static void enter(struct gatun_p4_port *ports, uint32_t number, uint32_t control
 	case TRUNCATED:
 		port->truncated++;
 		header = (uint8_t *)rte_pktmbuf_prepend(frame, 4);
-		if (header == NULL)
+		if (header == NULL) {
+			port->lost_in++;
 			break;
+		}
 		header[0] = REASON_TRUNCATED;
 		header[1] = 0;
 		header[2] = (uint8_t)(number >> 8);
 		header[3] = (uint8_t)number;
 		if (rte_ring_sp_enqueue(ports[controller].out, frame) == 0)
 			return;
+		ports[controller].lost_out++;
 		break;
 	case RUNT:
 		port->runts++;
@@ -484,6 +523,7 @@ __attribute__((visibility("default"))) const struct gatun_p4_shim gatun_p4_shim 
 	.write_register = rte_swx_ctl_pipeline_regarray_write,
 	.limit = limit,
 	.forget_limit = rte_swx_ctl_meter_profile_delete,
+	.port_drops = port_drops,
 	.pool = pool,
 	.ring = ring,
 	.device = device,

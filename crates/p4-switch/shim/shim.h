@@ -65,11 +65,15 @@ struct gatun_p4_port {
 	uint64_t received, sent, truncated, runts, lost_in, lost_out;
 };
 
+/* Code that takes packets through a program. */
+typedef void gatun_p4_run(struct rte_swx_pipeline *p, uint32_t max);
+
 struct gatun_p4_shim {
 	int (*start)(int argc, char **argv);
 	const char *(*version)(void);
 	int (*translate)(const char *spec, const char *code, uint32_t *line, char *message, size_t len);
-	int (*build)(struct rte_swx_pipeline **out, const char *name, const char *object, char *ports, size_t len);
+	int (*build)(struct rte_swx_pipeline **out, gatun_p4_run **own_code, const char *name, const char *object, char *ports,
+		     size_t len);
 	void (*run)(struct rte_swx_pipeline *p, uint32_t instructions);
 	void (*flush)(struct rte_swx_pipeline *p);
 	void (*free)(struct rte_swx_pipeline *p);
@@ -91,6 +95,7 @@ struct gatun_p4_shim {
 	int (*limit)(struct rte_swx_pipeline *p, const char *meter, uint32_t index, const char *profile,
 		     const struct gatun_p4_rates *rates);
 	int (*forget_limit)(struct rte_swx_pipeline *p, const char *profile);
+	int (*port_drops)(struct rte_swx_pipeline *p, uint32_t port, uint64_t *drops);
 	struct rte_mempool *(*pool)(const char *name, uint32_t buffers);
 	struct rte_ring *(*ring)(const char *name, uint32_t len);
 	int (*device)(const char *name, const char *arguments, struct rte_mempool *pool);

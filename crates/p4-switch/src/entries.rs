@@ -39,7 +39,7 @@ impl Switch {
             count += 1;
             let at = |error: SwitchError| SwitchError::Line { number: number + 1, error: Box::new(error) };
             let line = self.parse(text).map_err(at)?;
-            if self.objects.tables[line.table.0].is_exact {
+            if self.program.objects.tables[line.table.0].is_exact {
                 let key: Vec<u64> = line.key.iter().map(|(value, _)| *value).collect();
                 self.insert(line.table, &Entry { key: &key, action: line.action, data: &line.data })
                     .map_err(at)?;
@@ -61,7 +61,7 @@ impl Switch {
     fn parse<'a>(&self, text: &'a str) -> Result<Line<'a>, SwitchError> {
         let mut words = text.split_whitespace().peekable();
         let table = self.table(words.next().unwrap_or_default())?;
-        let layout = &self.objects.tables[table.0];
+        let layout = &self.program.objects.tables[table.0];
         let fault = |fault| layout.fault(fault);
         let mut key = Vec::with_capacity(layout.width());
         for all in layout.largest() {

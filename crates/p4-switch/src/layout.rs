@@ -72,16 +72,16 @@ pub(crate) struct Objects {
     pub(crate) meters: Vec<(String, u32)>,
 }
 
-/// Reads the objects of a pipeline.
+/// Reads the objects of a pipeline. The host's own code reads all arguments in the processor's order.
 ///
 /// # Safety
 /// The pipeline is alive.
-pub(crate) unsafe fn read(p: *mut Pipeline) -> Result<Objects, SwitchError> {
+pub(crate) unsafe fn read(p: *mut Pipeline, has_own_code: bool) -> Result<Objects, SwitchError> {
     let mut counts = Counts::default();
     // SAFETY: guaranteed by the caller; as everywhere here, the result has its type's layout.
     check("pipeline", "reading its size", unsafe { sys::counts(p, &mut counts) })?;
     // SAFETY: guaranteed by the caller.
-    let actions = (0..counts.actions).map(|number| unsafe { action(p, number) });
+    let actions = (0..counts.actions).map(|number| unsafe { action(p, number, has_own_code) });
     let actions = actions.collect::<Result<Vec<_>, _>>()?;
     // SAFETY: guaranteed by the caller.
     let tables = (0..counts.tables).map(|number| unsafe { table(p, number, &actions) });
@@ -106,7 +106,7 @@ fn arrays(count: u32, read: impl Fn(u32, &mut RawArray) -> c_int) -> Result<Vec<
 
 /// # Safety
 /// The pipeline is alive.
-unsafe fn action(p: *mut Pipeline, number: u32) -> Result<Action, SwitchError> {
+unsafe fn action(p: *mut Pipeline, number: u32, has_own_code: bool) -> Result<Action, SwitchError> {
     let mut raw = RawAction::default();
     // SAFETY: guaranteed by the caller.
     check("action", "reading it", unsafe { sys::action(p, number, &mut raw) })?;
@@ -114,7 +114,7 @@ unsafe fn action(p: *mut Pipeline, number: u32) -> Result<Action, SwitchError> {
         let mut raw = RawArgument::default();
         // SAFETY: guaranteed by the caller.
         check("action", "reading an argument", unsafe { sys::argument(p, number, at, &mut raw) })?;
-        let is_network_order = raw.is_network_order != 0;
+        let is_network_order = raw.is_network_order != 0 && !has_own_code;
         Ok(Argument { name: raw.text(), bytes: raw.bits as usize / 8, is_network_order })
     };
     let arguments = (0..raw.arguments).map(argument).collect::<Result<_, SwitchError>>()?;

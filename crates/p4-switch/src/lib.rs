@@ -12,12 +12,16 @@
 //! `shim/`). `sys.rs` loads the shim, and DPDK's libraries with it.
 #![cfg(all(target_os = "linux", feature = "libdpdk"))]
 
+mod code;
 mod entries;
 mod environment;
 mod error;
 mod layout;
+mod liveness;
 mod metadata;
+mod names;
 mod object;
+mod program;
 mod switch;
 mod sys;
 mod tables;

@@ -1,4 +1,4 @@
-//! Metadata of a program within the reach of DPDK's instructions.
+//! Metadata of a program within the reach of DPDK's instructions, for a program that the host makes no code of.
 //!
 //! An instruction has one byte for a field's offset, and DPDK 22.11 does not check it: a field beyond 255 is
 //! another field for the instruction. The compiler gives each intermediate result a field of its own. So
@@ -38,7 +38,6 @@ pub(crate) fn fit(text: &str) -> Result<String, SwitchError> {
         shares.assign(intervals, is_action);
     }
     kept.extend(shares.fields());
-    let kept = spread(kept, &lines);
     check(&kept)?;
     Ok(write(&lines, &structure.lines, &kept, &shares.names))
 }
@@ -168,23 +167,6 @@ fn share(is_action: bool, bits: u32, number: usize) -> String {
     format!("shared_{}{bits}_{number}", if is_action { "action_" } else { "" })
 }
 
-/// Fields of the program's order that are between two that are neighbours in memory.
-const COLUMNS: usize = 4;
-
-/// Spreads fields that the program writes one after the other. An instruction reads and writes eight bytes,
-/// whatever the field's width. A read of bytes that two writes have just changed waits until both are in the
-/// cache. Keys of tables keep their places: they must be adjacent.
-fn spread(fields: Vec<(String, u32)>, lines: &[&str]) -> Vec<(String, u32)> {
-    let is_key = |line: &&&str| [" exact", " wildcard", " lpm"].iter().any(|kind| line.ends_with(kind));
-    let keys: BTreeSet<&str> = lines.iter().filter(is_key).flat_map(|line| self::fields(line)).collect();
-    let (mut keys, others): (Vec<_>, Vec<_>) =
-        fields.into_iter().partition(|(name, _)| keys.contains(name.as_str()));
-    let len = others.len().div_ceil(COLUMNS);
-    let places = (0..len).flat_map(|row| (0..COLUMNS).map(move |column| column * len + row));
-    keys.extend(places.filter_map(|at| others.get(at).cloned()));
-    keys
-}
-
 fn check(kept: &[(String, u32)]) -> Result<(), SwitchError> {
     let bytes: u32 = kept.iter().map(|(_, bits)| bits / 8).sum();
     let last = kept.last().map_or(0, |(_, bits)| bits / 8);
@@ -271,16 +253,6 @@ apply {
             body.contains("\tX :\tmov m.shared_64_0 m.port\n\tadd m.Main_tmp_2 m.shared_64_0\n"),
             "{body}"
         );
-    }
-
-    #[test]
-    fn neighbours_in_the_program_are_apart_in_memory_and_keys_are_not() {
-        let of = |names: &[&str]| -> Vec<(String, u32)> {
-            names.iter().map(|name| ((*name).to_owned(), 8)).collect()
-        };
-        let lines = ["table t {", "\t\tm.k exact", "\t\tm.l exact"];
-        let fields = of(&["a", "b", "k", "l", "c", "d", "e", "f"]);
-        assert_eq!(spread(fields, &lines), of(&["k", "l", "a", "c", "e", "b", "d", "f"]));
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! From a `.spec` to a shared object: DPDK writes C, a compiler compiles it.
 
+use crate::code::{self, Code};
 use crate::environment::Environment;
 use crate::error::SwitchError;
 use crate::metadata;
+use crate::program;
 use crate::sys;
 use std::ffi::{CString, OsString, c_char};
 use std::io::ErrorKind;
@@ -11,12 +13,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Comes before the generated code.
-const INSTRUCTIONS: &str = include_str!("../shim/instructions.h");
+/// What the host's own code of a program needs at run time.
+const RUN_TIME: &str = include_str!("../shim/packet.h");
 
-/// Begin of each function of the generated code, around its name.
-const FUNCTION: [&str; 3] =
-    ["void\n", "(struct rte_swx_pipeline *p)\n{\n", "\tstruct thread *t = &p->threads[p->thread_id];\n"];
+/// Parameters of DPDK's functions.
+const PARAMETERS: &str = "(struct rte_swx_pipeline *p)";
 
 /// Directories that may exist already.
 const DIRECTORIES_MAX: u32 = 10_000;
@@ -30,6 +31,8 @@ pub struct ObjectConfig {
     pub sizes: Vec<(String, u32)>,
     /// Optimisation level of the C compiler.
     pub optimisation: u8,
+    /// Leave the program to DPDK's code and tables, even if the host could make its own: for comparisons.
+    pub dpdk_code: bool,
 }
 
 /// A compiled program, in a directory of its own until dropped.
@@ -65,15 +68,23 @@ impl Object {
         check_headers(environment, &config.headers)?;
         let object = Object { directory: directory()? };
         let resized = object.directory.join("program.spec");
-        let text = resize(&metadata::fit(text)?, &config.sizes)?;
+        let text = resize(text, &config.sizes)?;
+        let own = program::read(&text).filter(|_| !config.dpdk_code && cfg!(target_arch = "x86_64"));
+        let own = own.and_then(|program| code::generate(&program));
+        let text = match &own {
+            // DPDK's tables are only there until the host's take their places.
+            Some(own) => {
+                resize(&text, &own.exact_tables.iter().map(|name| (name.clone(), 1)).collect::<Vec<_>>())?
+            }
+            None => metadata::fit(&text)?,
+        };
         std::fs::write(&resized, &text).map_err(SwitchError::file(&resized))?;
         let code = object.directory.join("program.c");
         translate(spec, &resized, &code)?;
-        let instructions = object.directory.join("instructions.h");
-        let head = format!("#define GATUN_METADATA {}\n{INSTRUCTIONS}", metadata_structure(&text));
-        std::fs::write(&instructions, head).map_err(SwitchError::file(&instructions))?;
-        let generated = std::fs::read_to_string(&code).map_err(SwitchError::file(&code))?;
-        std::fs::write(&code, with_own_instructions(&generated)).map_err(SwitchError::file(&code))?;
+        if let Some(own) = own {
+            let generated = std::fs::read_to_string(&code).map_err(SwitchError::file(&code))?;
+            std::fs::write(&code, with_own_code(&generated, &own)).map_err(SwitchError::file(&code))?;
+        }
         compile(&code, &object.path(), config)?;
         Ok(object)
     }
@@ -146,43 +157,23 @@ fn resize(text: &str, sizes: &[(String, u32)]) -> Result<String, SwitchError> {
     }
 }
 
-/// Number of the metadata among the structures of an instruction: number 0 is an entry's data, then there are
-/// external objects, headers and the metadata.
-fn metadata_structure(text: &str) -> usize {
-    let lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let structures =
-        lines.filter(|words| matches!(words.as_slice(), ["extobj" | "header", _, "instanceof", ..]));
-    1 + structures.count()
-}
-
-/// Changes the generated code for the instructions of `INSTRUCTIONS`: the functions' heads, and the places of
-/// DPDK's own instructions.
-fn with_own_instructions(code: &str) -> String {
-    let [result, parameters, thread] = FUNCTION;
-    let head = format!("{parameters}{thread}");
+/// Takes the bodies out of the functions that DPDK has made, and adds the host's code.
+fn with_own_code(code: &str, own: &Code) -> String {
     let mut text = String::with_capacity(2 * code.len());
-    let mut parts = code.split(&head);
-    let mut before = parts.next().unwrap_or_default();
-    for body in parts {
-        let (rest, name) = before.rsplit_once(result).unwrap_or((before, ""));
-        text += &format!("{}GATUN_FUNCTION({name})\n{{\n", with_barriers(rest));
-        before = body;
-    }
-    text + &with_barriers(before)
-}
-
-fn with_barriers(code: &str) -> String {
-    let is_own = |call: &str| {
-        let name = call.split_once('(').map_or(call, |(name, _)| name);
-        INSTRUCTIONS.contains(&format!("#define {name}("))
-    };
-    let line = |line: &str| match line.find("__instr_").zip(line.rfind(';')) {
-        Some((at, end)) if !is_own(&line[at..]) => {
-            format!("{}GATUN_OTHER({}){}\n", &line[..at], &line[at..end], &line[end..])
+    let mut lines = code.lines();
+    while let Some(line) = lines.next() {
+        match line.strip_suffix(PARAMETERS) {
+            Some(name) => {
+                text += &format!("{name}{PARAMETERS} {{}}\n");
+                lines.by_ref().take_while(|line| *line != "}").for_each(drop);
+            }
+            None => {
+                text += line;
+                text.push('\n');
+            }
         }
-        _ => format!("{line}\n"),
-    };
-    code.lines().map(line).collect()
+    }
+    text + &own.definitions + RUN_TIME + &own.function
 }
 
 fn translate(named: &Path, spec: &Path, code: &Path) -> Result<(), SwitchError> {
@@ -216,8 +207,6 @@ fn compile(code: &Path, object: &Path, config: &ObjectConfig) -> Result<(), Swit
         .args(flags.split_whitespace().filter(|word| !word.starts_with("-march")))
         .arg("-I")
         .arg(&config.headers)
-        .arg("-include")
-        .arg(code.with_file_name("instructions.h"))
         .arg("-o")
         .args([object, code])
         .output()
@@ -242,12 +231,14 @@ mod tests {
     }
 
     #[test]
-    fn dpdks_instructions_are_between_barriers_and_ours_are_not() {
-        let code = "void\nf(struct rte_swx_pipeline *p)\n{\n\tstruct thread *t = &p->threads[p->thread_id];\n\
-                    A : __instr_mov_exec(p, t, &i[0]);\nB : __instr_hdr_emit8_tx_exec(p, t, &i[1]);\n}\n";
-        let wanted = "GATUN_FUNCTION(f)\n{\nA : __instr_mov_exec(p, t, &i[0]);\n\
-                      B : GATUN_OTHER(__instr_hdr_emit8_tx_exec(p, t, &i[1]));\n}\n";
-        assert_eq!(with_own_instructions(code), wanted);
+    fn dpdks_functions_lose_their_bodies() {
+        let code = "static int a;\nvoid\nf(struct rte_swx_pipeline *p)\n{\n\tif (1) {\n\t}\n}\n\nvoid\n\
+                    g(struct rte_swx_pipeline *p)\n{\n}\n";
+        let own = Code { definitions: "d\n".into(), function: "f\n".into(), exact_tables: Vec::new() };
+        let text = with_own_code(code, &own);
+        let begin = "static int a;\nvoid\nf(struct rte_swx_pipeline *p) {}\n\nvoid\n\
+                     g(struct rte_swx_pipeline *p) {}\nd\n";
+        assert!(text.starts_with(begin) && text.ends_with("f\n"), "{text}");
     }
 
     #[test]
@@ -262,14 +253,6 @@ mod tests {
         assert!(other != taken && other.is_dir());
         let all = all.into_iter().chain([other]).chain(made.then_some(taken));
         all.for_each(|path| std::fs::remove_dir(path).unwrap());
-    }
-
-    #[test]
-    fn metadata_come_behind_objects_and_headers() {
-        let text =
-            "struct header {\n}\nextobj s instanceof t\nheader a instanceof b\nheader c instanceof b\n";
-        assert_eq!(metadata_structure(text), 4);
-        assert_eq!(metadata_structure(TEXT), 1);
     }
 
     #[test]

@@ -55,8 +55,10 @@ pub struct PortCounters {
     pub runts: u64,
     /// Frames lost between the port and the pipeline.
     pub lost_in: u64,
-    /// Frames that the device did not take.
+    /// Frames that the device, or the controller's queue, did not take.
     pub lost_out: u64,
+    /// Frames of the program that the queue to the port did not take.
+    pub queue_full: u64,
 }
 
 /// Rates of a meter: units for each second, and units at once.
@@ -80,13 +82,41 @@ impl MeterRates {
     };
 }
 
-/// A pipeline that a switch does not run.
-struct Candidate {
-    pipeline: *mut Pipeline,
-    objects: Objects,
+/// A pipeline with its program.
+pub(crate) struct Loaded {
+    pub(crate) pipeline: *mut Pipeline,
+    pub(crate) objects: Objects,
+    /// The host's own code. `None`: DPDK's.
+    pub(crate) own_code: Option<sys::Run>,
 }
 
-impl Drop for Candidate {
+impl Loaded {
+    fn new(name: &str, object: &Object, ports: &str) -> Result<Loaded, SwitchError> {
+        let path = object.path();
+        let text = [name, &path.to_string_lossy()].map(|text| CString::new(text).unwrap_or_default());
+        let [name_text, path_text] = text.each_ref().map(|text| text.as_ptr());
+        let mut bytes = ports.as_bytes().to_vec();
+        let (mut pipeline, mut own_code) = (std::ptr::null_mut(), None);
+        // SAFETY: strings that end with a zero, and a buffer of this length.
+        let status = unsafe {
+            sys::build(
+                &mut pipeline,
+                &mut own_code,
+                name_text,
+                path_text,
+                bytes.as_mut_ptr().cast(),
+                bytes.len(),
+            )
+        };
+        check(name, "building the pipeline", status)?;
+        let mut loaded = Loaded { pipeline, objects: Objects::default(), own_code };
+        // SAFETY: the pipeline has just been made.
+        loaded.objects = unsafe { layout::read(pipeline, own_code.is_some()) }?;
+        Ok(loaded)
+    }
+}
+
+impl Drop for Loaded {
     fn drop(&mut self) {
         // SAFETY: nothing uses the pipeline any more.
         unsafe { sys::free(self.pipeline) };
@@ -95,12 +125,13 @@ impl Drop for Candidate {
 
 /// A switch. It belongs to the thread that made it.
 pub struct Switch {
-    pub(crate) pipeline: *mut Pipeline,
-    pub(crate) objects: Objects,
+    pub(crate) program: Loaded,
     pub(crate) unsettled: bool,
-    candidate: Option<Candidate>,
+    candidate: Option<Loaded>,
     /// Lines for the pipeline: its ports.
     specification: String,
+    /// Frames that earlier programs dropped, or a queue behind them: for each port of the pipeline.
+    earlier_drops: Vec<u64>,
     /// Profile of each cell of a meter.
     profiles: HashMap<(String, u32), CString>,
     /// Room for a frame that is taken.
@@ -128,20 +159,17 @@ impl Switch {
         for number in config.ports.len()..PORTS_MAX {
             let _ = writeln!(specification, "port out {number} sink file none");
         }
-        let pipeline = build(&name, object, &specification)?;
         let mut switch = Switch {
-            pipeline,
-            objects: Objects::default(),
+            program: Loaded::new(&name, object, &specification)?,
             unsettled: false,
             candidate: None,
             specification,
+            earlier_drops: vec![0; PORTS_MAX + 1],
             profiles: HashMap::new(),
             frame: vec![0; FRAME_MAX].into(),
             ports: Vec::new(),
             pool,
         };
-        // SAFETY: the pipeline has just been made.
-        switch.objects = unsafe { layout::read(pipeline) }?;
         for (port, (input, output)) in config.ports.iter().zip(rings) {
             let device = port.device.as_ref().map_or(Ok(-1), |device| open(device, &port.arguments, pool))?;
             switch.ports.push(Port {
@@ -169,13 +197,17 @@ impl Switch {
         unsafe { sys::send(self.ports.as_mut_ptr(), count) };
     }
 
-    /// Lets the pipeline execute instructions, and send what it has collected.
+    /// Lets the pipeline execute instructions, and send what it has collected. The host's own code takes as many
+    /// packets through the program, and ends earlier if no other waits.
     pub fn run(&mut self, instructions: u32) {
         // SAFETY: the pipeline is alive. A port sends at the second flush after a frame.
         unsafe {
-            sys::run(self.pipeline, instructions);
-            sys::flush(self.pipeline);
-            sys::flush(self.pipeline);
+            match self.program.own_code {
+                Some(run) => run(self.program.pipeline, instructions),
+                None => sys::run(self.program.pipeline, instructions),
+            }
+            sys::flush(self.program.pipeline);
+            sys::flush(self.program.pipeline);
         }
     }
 
@@ -186,21 +218,17 @@ impl Switch {
     /// The pipeline cannot be made: memory for both is needed.
     pub fn prepare(&mut self, object: &Object) -> Result<(), SwitchError> {
         self.candidate = None;
-        let pipeline = build(&unique_name(), object, &self.specification)?;
-        let mut candidate = Candidate { pipeline, objects: Objects::default() };
-        // SAFETY: the pipeline has just been made.
-        candidate.objects = unsafe { layout::read(pipeline) }?;
-        self.candidate = Some(candidate);
+        self.candidate = Some(Loaded::new(&unique_name(), object, &self.specification)?);
         Ok(())
     }
 
     /// Runs the prepared pipeline. Ports and their waiting frames stay. False: there is none.
     pub fn replace(&mut self) -> bool {
-        let Some(mut candidate) = self.candidate.take() else { return false };
+        let Some(candidate) = self.candidate.take() else { return false };
         // The frames inside would be lost with their buffers.
         (0..DRAIN).for_each(|_| self.run(TURN));
-        std::mem::swap(&mut self.pipeline, &mut candidate.pipeline);
-        std::mem::swap(&mut self.objects, &mut candidate.objects);
+        self.earlier_drops = self.drops();
+        self.program = candidate;
         self.profiles.clear();
         self.unsettled = false;
         true
@@ -232,15 +260,32 @@ impl Switch {
 
     /// Counters of the ports, in their order.
     pub fn counters(&self) -> Vec<PortCounters> {
-        let of = |p: &Port| PortCounters {
+        let of = |(p, queue_full): (&Port, u64)| PortCounters {
             received: p.received,
             sent: p.sent,
             truncated: p.truncated,
             runts: p.runts,
             lost_in: p.lost_in,
             lost_out: p.lost_out,
+            queue_full,
         };
-        self.ports.iter().map(of).collect()
+        self.ports.iter().zip(self.drops()).map(of).collect()
+    }
+
+    /// Frames that the programs have dropped, those to ports that do not exist among them.
+    pub fn dropped(&self) -> u64 {
+        self.drops()[self.ports.len()..].iter().sum()
+    }
+
+    /// Drops behind the programs, for each port of the pipeline. The last one is for what a program drops.
+    fn drops(&self) -> Vec<u64> {
+        let of = |(port, earlier): (usize, &u64)| {
+            let mut drops = 0;
+            // SAFETY: the pipeline is alive, and the result has its type's layout. Without such a port, it stays.
+            let _ = unsafe { sys::port_drops(self.program.pipeline, port as u32, &mut drops) };
+            earlier + drops
+        };
+        self.earlier_drops.iter().enumerate().map(of).collect()
     }
 
     /// Reads a register or counter of the program.
@@ -251,7 +296,7 @@ impl Switch {
         let mut value = 0;
         let text = CString::new(name).unwrap_or_default();
         // SAFETY: the pipeline is alive, and the name ends with a zero.
-        match unsafe { sys::read_register(self.pipeline, text.as_ptr(), index, &mut value) } {
+        match unsafe { sys::read_register(self.program.pipeline, text.as_ptr(), index, &mut value) } {
             0 => Ok(value),
             _ => Err(SwitchError::Missing { kind: "register", name: format!("{name}[{index}]") }),
         }
@@ -264,7 +309,7 @@ impl Switch {
     pub fn set_register(&mut self, name: &str, index: u32, value: u64) -> Result<(), SwitchError> {
         let text = CString::new(name).unwrap_or_default();
         // SAFETY: the pipeline is alive, and the name ends with a zero.
-        match unsafe { sys::write_register(self.pipeline, text.as_ptr(), index, value) } {
+        match unsafe { sys::write_register(self.program.pipeline, text.as_ptr(), index, value) } {
             0 => Ok(()),
             _ => Err(SwitchError::Missing { kind: "register", name: format!("{name}[{index}]") }),
         }
@@ -281,12 +326,13 @@ impl Switch {
         let profile = CString::new(format!("{cir}/{cbs}/{pir}/{pbs}")).unwrap_or_default();
         let raw = RawRates { cir, cbs, pir, pbs };
         // SAFETY: the pipeline is alive, the names end with a zero, and the rates have the shim's layout.
-        let status = unsafe { sys::limit(self.pipeline, text.as_ptr(), index, profile.as_ptr(), &raw) };
+        let status =
+            unsafe { sys::limit(self.program.pipeline, text.as_ptr(), index, profile.as_ptr(), &raw) };
         check(name, "setting its rates", status)?;
         let before = self.profiles.insert((name.to_owned(), index), profile.clone());
         if let Some(before) = before.filter(|before| *before != profile) {
             // SAFETY: as above. The library keeps a profile that another meter uses.
-            unsafe { sys::forget_limit(self.pipeline, before.as_ptr()) };
+            unsafe { sys::forget_limit(self.program.pipeline, before.as_ptr()) };
         }
         Ok(())
     }
@@ -299,7 +345,7 @@ impl Switch {
 
     /// Descriptions of the tables, register arrays and arrays of meters.
     pub fn describe(&self) -> Description {
-        describe(&self.objects)
+        describe(&self.program.objects)
     }
 
     /// Empties all tables, sets all registers to zero, and takes the limits off all meters.
@@ -307,10 +353,10 @@ impl Switch {
     /// # Errors
     /// Memory for another empty table is lacking.
     pub fn clear(&mut self) -> Result<(), SwitchError> {
-        for place in 0..self.objects.tables.len() {
+        for place in 0..self.program.objects.tables.len() {
             self.empty(place)?;
         }
-        for (name, size) in self.objects.arrays.clone() {
+        for (name, size) in self.program.objects.arrays.clone() {
             (0..size).try_for_each(|index| self.set_register(&name, index, 0))?;
         }
         self.lift_limits()
@@ -321,7 +367,7 @@ impl Switch {
     /// # Errors
     /// DPDK refuses the rates.
     pub fn lift_limits(&mut self) -> Result<(), SwitchError> {
-        for (name, size) in self.objects.meters.clone() {
+        for (name, size) in self.program.objects.meters.clone() {
             (0..size).try_for_each(|index| self.set_meter(&name, index, &MeterRates::UNLIMITED))?;
         }
         Ok(())
@@ -334,8 +380,6 @@ impl Drop for Switch {
             // SAFETY: the device was opened by this switch.
             unsafe { sys::device_close(port.device) };
         }
-        // SAFETY: nothing uses the pipeline any more.
-        unsafe { sys::free(self.pipeline) };
     }
 }
 
@@ -385,19 +429,6 @@ fn rings(
     let output = ring("o")?;
     let _ = writeln!(specification, "port out {number} ring {name}-{number}o bsz 32");
     Ok((input, output))
-}
-
-fn build(name: &str, object: &Object, specification: &str) -> Result<*mut Pipeline, SwitchError> {
-    let path = object.path();
-    let text = [name, &path.to_string_lossy()].map(|text| CString::new(text).unwrap_or_default());
-    let mut pipeline = std::ptr::null_mut();
-    let mut bytes = specification.as_bytes().to_vec();
-    // SAFETY: strings that end with a zero, and a buffer of this length.
-    let status = unsafe {
-        sys::build(&mut pipeline, text[0].as_ptr(), text[1].as_ptr(), bytes.as_mut_ptr().cast(), bytes.len())
-    };
-    check(name, "building the pipeline", status)?;
-    Ok(pipeline)
 }
 
 fn open(device: &str, arguments: &str, pool: *mut Mempool) -> Result<i32, SwitchError> {

@@ -16,6 +16,9 @@ macro_rules! opaque {
 
 opaque!(Pipeline, Mempool, Ring);
 
+/// Code that takes packets through a program.
+pub(crate) type Run = unsafe extern "C" fn(p: *mut Pipeline, max: u32);
+
 #[repr(C)]
 #[derive(Default)]
 pub(crate) struct Counts {
@@ -129,7 +132,8 @@ gatun_dpdk_shim::functions! { c"gatun_p4_shim":
         spec: *const c_char, code: *const c_char, line: *mut u32, message: *mut c_char, len: usize
     ) -> c_int;
     build(
-        out: *mut *mut Pipeline, name: *const c_char, object: *const c_char, ports: *mut c_char, len: usize
+        out: *mut *mut Pipeline, own_code: *mut Option<Run>, name: *const c_char, object: *const c_char,
+        ports: *mut c_char, len: usize
     ) -> c_int;
     run(p: *mut Pipeline, instructions: u32);
     flush(p: *mut Pipeline);
@@ -155,6 +159,7 @@ gatun_dpdk_shim::functions! { c"gatun_p4_shim":
         p: *mut Pipeline, meter: *const c_char, index: u32, profile: *const c_char, rates: *const RawRates
     ) -> c_int;
     forget_limit(p: *mut Pipeline, profile: *const c_char) -> c_int;
+    port_drops(p: *mut Pipeline, port: u32, drops: *mut u64) -> c_int;
     pool(name: *const c_char, buffers: u32) -> *mut Mempool;
     ring(name: *const c_char, len: u32) -> *mut Ring;
     device(name: *const c_char, arguments: *const c_char, pool: *mut Mempool) -> c_int;

@@ -54,23 +54,23 @@ impl Switch {
     /// # Errors
     /// The program has no such table.
     pub fn table(&self, name: &str) -> Result<Table, SwitchError> {
-        let found = self.objects.tables.iter().position(|layout| layout.name == name);
+        let found = self.program.objects.tables.iter().position(|layout| layout.name == name);
         found.map(Table).ok_or_else(|| SwitchError::Missing { kind: "table", name: name.to_owned() })
     }
 
     /// Names of the tables, and how many entries each can hold.
     pub fn tables(&self) -> impl Iterator<Item = (&str, u32)> {
-        self.objects.tables.iter().map(|layout| (layout.name.as_str(), layout.size))
+        self.program.objects.tables.iter().map(|layout| (layout.name.as_str(), layout.size))
     }
 
     /// The table at this place among the descriptions ([`Switch::describe`]).
     pub fn table_at(&self, place: usize) -> Option<Table> {
-        (place < self.objects.tables.len()).then_some(Table(place))
+        (place < self.program.objects.tables.len()).then_some(Table(place))
     }
 
     /// Name of the action at this place among a table's actions.
     pub fn action_at(&self, table: Table, place: usize) -> Option<&str> {
-        self.objects.tables[table.0].actions.get(place).map(|action| action.name.as_str())
+        self.program.objects.tables[table.0].actions.get(place).map(|action| action.name.as_str())
     }
 
     /// Names of an action's arguments in a table, in the order of an entry's data.
@@ -78,7 +78,7 @@ impl Switch {
     /// # Errors
     /// The table has no such action.
     pub fn arguments(&self, table: Table, action: &str) -> Result<Vec<&str>, SwitchError> {
-        let mut actions = self.objects.tables[table.0].actions.iter();
+        let mut actions = self.program.objects.tables[table.0].actions.iter();
         let found =
             actions.find(|a| a.name == action).map(|a| a.arguments.iter().map(|x| x.name.as_str()).collect());
         found.ok_or_else(|| SwitchError::Missing { kind: "action of the table", name: action.to_owned() })
@@ -116,7 +116,7 @@ impl Switch {
             priority: 0,
         };
         // SAFETY: the pipeline is alive, and the entry has the table's lengths.
-        match unsafe { sys::add(self.pipeline, layout.number, &raw) } {
+        match unsafe { sys::add(self.program.pipeline, layout.number, &raw) } {
             status if status == -libc::ENOSPC => Err(SwitchError::Full(layout.name.clone())),
             status => check(&layout.name, "adding an entry", status),
         }
@@ -138,10 +138,10 @@ impl Switch {
                 priority: 0,
             };
             // SAFETY: the pipeline is alive, and the key has the table's length.
-            let status = unsafe { sys::remove(self.pipeline, layout.number, &raw) };
+            let status = unsafe { sys::remove(self.program.pipeline, layout.number, &raw) };
             check(&layout.name, "removing an entry", status)?;
         }
-        self.unsettled = !keys.is_empty() || self.unsettled;
+        self.unsettled |= !keys.is_empty() && self.program.own_code.is_none();
         Ok(())
     }
 
@@ -150,7 +150,7 @@ impl Switch {
     /// # Errors
     /// An entry does not fit the table, or there are more than the table holds.
     pub fn fill(&mut self, table: Table, entries: &[Match]) -> Result<(), SwitchError> {
-        let layout = &self.objects.tables[table.0];
+        let layout = &self.program.objects.tables[table.0];
         if layout.is_exact {
             return Err(layout.fault("entries with masks do not fit an exact table"));
         }
@@ -167,12 +167,12 @@ impl Switch {
     /// Removes all entries of a table.
     pub(crate) fn empty(&mut self, place: usize) -> Result<(), SwitchError> {
         // A table without a key has no entries.
-        if self.objects.tables[place].width() == 0 { Ok(()) } else { self.renew(place, &[]) }
+        if self.program.objects.tables[place].width() == 0 { Ok(()) } else { self.renew(place, &[]) }
     }
 
     /// Makes a table of these entries in place of the present one.
     fn renew(&mut self, place: usize, entries: &[RawEntry]) -> Result<(), SwitchError> {
-        let layout = &self.objects.tables[place];
+        let layout = &self.program.objects.tables[place];
         let mut key_mask = layout.key_mask();
         let shape = Shape {
             is_exact: layout.is_exact.into(),
@@ -185,17 +185,18 @@ impl Switch {
         let (number, count) = (layout.number, entries.len() as u32);
         let mut old = null_mut();
         // SAFETY: the pipeline is alive, and all entries have the table's lengths.
-        let status = unsafe { sys::fill(self.pipeline, number, &shape, entries.as_ptr(), count, &mut old) };
+        let status =
+            unsafe { sys::fill(self.program.pipeline, number, &shape, entries.as_ptr(), count, &mut old) };
         check(&layout.name, "building it", status)?;
-        self.unsettled = true;
+        self.unsettled = self.program.own_code.is_none();
         self.settle();
         // SAFETY: no packet uses the old table any more.
-        unsafe { sys::discard(self.pipeline, number, old) };
+        unsafe { sys::discard(self.program.pipeline, number, old) };
         Ok(())
     }
 
     fn exact(&self, table: Table) -> Result<&Layout, SwitchError> {
-        let layout = &self.objects.tables[table.0];
+        let layout = &self.program.objects.tables[table.0];
         match layout.is_exact {
             true => Ok(layout),
             false => Err(layout.fault("single entries do not fit a table with masks")),
@@ -203,7 +204,7 @@ impl Switch {
     }
 
     /// After a removal, lets packets that found the entry be finished, before its place is used again.
-    /// Changes of tables do this themselves.
+    /// Changes of tables do this themselves. The host's own code leaves no packet unfinished.
     pub fn settle(&mut self) {
         if std::mem::take(&mut self.unsettled) {
             self.run(SETTLE);

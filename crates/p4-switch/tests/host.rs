@@ -18,12 +18,26 @@ fn here(name: &str) -> PathBuf {
 }
 
 fn config(sizes: Vec<(String, u32)>) -> ObjectConfig {
-    ObjectConfig { headers: here("../../target/tools/dpdk-headers"), sizes, optimisation: 1 }
+    ObjectConfig {
+        headers: here("../../target/tools/dpdk-headers"),
+        sizes,
+        optimisation: 1,
+        dpdk_code: false,
+    }
 }
 
 fn switch(sizes: Vec<(String, u32)>, ports: usize) -> Switch {
+    switch_of(config(sizes), ports)
+}
+
+/// The host's own code of the program, and DPDK's.
+fn both(sizes: &[(String, u32)], ports: usize) -> [Switch; 2] {
+    [false, true].map(|dpdk_code| switch_of(ObjectConfig { dpdk_code, ..config(sizes.to_vec()) }, ports))
+}
+
+fn switch_of(config: ObjectConfig, ports: usize) -> Switch {
     let environment = environment();
-    let object = Object::compile(environment, &here("tests/forward.spec"), &config(sizes)).unwrap();
+    let object = Object::compile(environment, &here("tests/forward.spec"), &config).unwrap();
     let config = SwitchConfig { ports: vec![PortConfig::default(); ports], buffers: 1024 };
     Switch::new(environment, &object, &config).unwrap()
 }
@@ -50,42 +64,44 @@ fn forward<'a>(key: &'a [u64; 2], data: &'a [u64; 2]) -> Entry<'a> {
 
 #[test]
 fn an_entry_acts_until_it_is_removed() {
-    let mut switch = switch(Vec::new(), 4);
-    let known = switch.table("known").unwrap();
-    assert_eq!(switch.arguments(known, "forward").unwrap(), ["port", "type"]);
-    assert!(through(&mut switch, &frame(1, 2, 40)).is_empty());
-    switch.insert(known, &forward(&[1, 2], &[2, 0x1234])).unwrap();
-    let out = through(&mut switch, &frame(1, 2, 40));
-    assert_eq!(out.len(), 1);
-    assert_eq!((out[0].0, &out[0].1[..14]), (2, &[0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 2, 0x12, 0x34][..]));
-    assert_eq!(out[0].1[14..], frame(1, 2, 40)[14..]);
-    assert_eq!(switch.register("forwarded", 2).unwrap(), 1);
-    switch.insert(known, &forward(&[1, 2], &[3, 0x5678])).unwrap();
-    assert_eq!(through(&mut switch, &frame(1, 2, 40))[0].0, 3);
-    assert!(through(&mut switch, &frame(1, 3, 40)).is_empty());
-    switch.remove(known, &[&[1, 2], &[7, 7]]).unwrap();
-    assert!(through(&mut switch, &frame(1, 2, 40)).is_empty());
+    for mut switch in both(&[], 4) {
+        let known = switch.table("known").unwrap();
+        assert_eq!(switch.arguments(known, "forward").unwrap(), ["port", "type"]);
+        assert!(through(&mut switch, &frame(1, 2, 40)).is_empty());
+        switch.insert(known, &forward(&[1, 2], &[2, 0x1234])).unwrap();
+        let out = through(&mut switch, &frame(1, 2, 40));
+        assert_eq!(out.len(), 1);
+        assert_eq!((out[0].0, &out[0].1[..14]), (2, &[0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 2, 0x12, 0x34][..]));
+        assert_eq!(out[0].1[14..], frame(1, 2, 40)[14..]);
+        assert_eq!(switch.register("forwarded", 2).unwrap(), 1);
+        switch.insert(known, &forward(&[1, 2], &[3, 0x5678])).unwrap();
+        assert_eq!(through(&mut switch, &frame(1, 2, 40))[0].0, 3);
+        assert!(through(&mut switch, &frame(1, 3, 40)).is_empty());
+        switch.remove(known, &[&[1, 2], &[7, 7]]).unwrap();
+        assert!(through(&mut switch, &frame(1, 2, 40)).is_empty());
+    }
 }
 
 #[test]
 fn the_entry_of_the_highest_priority_wins() {
-    let mut switch = switch(Vec::new(), 4);
-    let ranges = switch.table("ranges").unwrap();
-    let entry = |value, mask, priority, port| Match {
-        key: vec![(value, mask)],
-        priority,
-        action: "forward".into(),
-        data: vec![port, 0x1234],
-    };
-    let all = [entry(0x0100, 0xff00, 8, 2), entry(0x0120, 0xfff0, 12, 3)];
-    switch.fill(ranges, &all).unwrap();
-    assert_eq!(through(&mut switch, &frame(0x0125, 2, 40))[0].0, 3);
-    assert_eq!(through(&mut switch, &frame(0x0135, 2, 40))[0].0, 2);
-    assert!(through(&mut switch, &frame(0x0235, 2, 40)).is_empty());
-    switch.fill(ranges, &all[..1]).unwrap();
-    assert_eq!(through(&mut switch, &frame(0x0125, 2, 40))[0].0, 2);
-    switch.fill(ranges, &[]).unwrap();
-    assert!(through(&mut switch, &frame(0x0125, 2, 40)).is_empty());
+    for mut switch in both(&[], 4) {
+        let ranges = switch.table("ranges").unwrap();
+        let entry = |value, mask, priority, port| Match {
+            key: vec![(value, mask)],
+            priority,
+            action: "forward".into(),
+            data: vec![port, 0x1234],
+        };
+        let all = [entry(0x0100, 0xff00, 8, 2), entry(0x0120, 0xfff0, 12, 3)];
+        switch.fill(ranges, &all).unwrap();
+        assert_eq!(through(&mut switch, &frame(0x0125, 2, 40))[0].0, 3);
+        assert_eq!(through(&mut switch, &frame(0x0135, 2, 40))[0].0, 2);
+        assert!(through(&mut switch, &frame(0x0235, 2, 40)).is_empty());
+        switch.fill(ranges, &all[..1]).unwrap();
+        assert_eq!(through(&mut switch, &frame(0x0125, 2, 40))[0].0, 2);
+        switch.fill(ranges, &[]).unwrap();
+        assert!(through(&mut switch, &frame(0x0125, 2, 40)).is_empty());
+    }
 }
 
 #[test]
@@ -105,17 +121,18 @@ fn padding_is_cut_off_and_a_truncated_frame_goes_to_the_controller() {
 
 #[test]
 fn a_full_table_refuses_an_entry_and_takes_it_after_a_removal() {
-    let mut switch = switch(vec![("known".into(), 4)], 3);
-    let known = switch.table("known").unwrap();
-    for n in 0..4 {
-        switch.insert(known, &forward(&[1, n], &[2, 0])).unwrap();
+    for mut switch in both(&[("known".into(), 4)], 3) {
+        let known = switch.table("known").unwrap();
+        for n in 0..4 {
+            switch.insert(known, &forward(&[1, n], &[2, 0])).unwrap();
+        }
+        let refused = switch.insert(known, &forward(&[1, 4], &[2, 0])).unwrap_err();
+        assert!(matches!(refused, SwitchError::Full(_)), "{refused}");
+        switch.remove(known, &[&[1, 0]]).unwrap();
+        switch.insert(known, &forward(&[1, 4], &[2, 0])).unwrap();
+        assert_eq!(through(&mut switch, &frame(1, 4, 40)).len(), 1);
+        assert!(through(&mut switch, &frame(1, 0, 40)).is_empty());
     }
-    let refused = switch.insert(known, &forward(&[1, 4], &[2, 0])).unwrap_err();
-    assert!(matches!(refused, SwitchError::Full(_)), "{refused}");
-    switch.remove(known, &[&[1, 0]]).unwrap();
-    switch.insert(known, &forward(&[1, 4], &[2, 0])).unwrap();
-    assert_eq!(through(&mut switch, &frame(1, 4, 40)).len(), 1);
-    assert!(through(&mut switch, &frame(1, 0, 40)).is_empty());
 }
 
 #[test]
@@ -139,6 +156,33 @@ fn entries_are_read_from_a_text() {
     ] {
         let error = switch.load(&format!("\n{line}")).unwrap_err().to_string();
         assert!(error.starts_with("line 2: ") && error.contains(fault), "{line}: {error}");
+    }
+}
+
+/// Chains of buckets grow and shrink: few chains, and changes by chance.
+#[test]
+fn a_table_has_the_entries_of_a_map_after_random_changes() {
+    const KEYS: u64 = 96;
+    let mut switch = switch(vec![("known".into(), 64)], 4);
+    let known = switch.table("known").unwrap();
+    let (mut model, mut state) = (std::collections::BTreeMap::new(), 1u64);
+    for step in 0..20_000 {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let (key, port) = ((state >> 33) % KEYS, 2 + (state >> 60) % 2);
+        if state >> 63 == 0 {
+            let result = switch.insert(known, &forward(&[key, 2], &[port, 0x0800]));
+            assert_eq!(result.is_ok(), model.len() < 64 || model.contains_key(&key), "{step}");
+            if result.is_ok() {
+                model.insert(key, port);
+            }
+        } else {
+            switch.remove(known, &[&[key, 2]]).unwrap();
+            model.remove(&key);
+        }
+        let seen = (state >> 20) % KEYS;
+        let out: Vec<u64> =
+            through(&mut switch, &frame(seen, 2, 40)).iter().map(|(port, _)| *port as u64).collect();
+        assert_eq!(out.first(), model.get(&seen), "{step}");
     }
 }
 

@@ -135,7 +135,10 @@ mod on_dpdk {
             args.device_id
         );
         for _ in signals.forever().take_while(|signal| *signal == SIGUSR1) {
-            report(&server.counters(), &handle.counters().unwrap_or_default());
+            match handle.counters() {
+                Some(ports) => report(&server.counters(), &ports),
+                None => eprintln!("gatun: the switch is busy with requests, and has not counted: ask again"),
+            }
         }
         let (counters, ports) = (server.counters(), handle.stop());
         drop(server);
@@ -169,7 +172,7 @@ mod on_dpdk {
         Ok(HostConfig {
             environment: EnvironmentConfig { memory_mb: args.memory, arguments: args.environment.clone() },
             program: args.program.clone(),
-            object: ObjectConfig { headers: args.headers.clone(), sizes, optimisation: 3 },
+            object: ObjectConfig { headers: args.headers.clone(), sizes, optimisation: 3, dpdk_code: false },
             ports: args.ports.iter().map(|text| port(text)).collect(),
             controller_port: args.controller_port.as_deref().map(port).unwrap_or_default(),
             buffers: args.buffers,
@@ -191,10 +194,12 @@ mod on_dpdk {
     fn report(server: &ServerCounters, host: &HostCounters) {
         for (number, c) in host.ports.iter().enumerate() {
             println!(
-                "port {number}: {} received, {} sent, {} truncated, {} runts, {} lost on the way in, {} on the way out",
-                c.received, c.sent, c.truncated, c.runts, c.lost_in, c.lost_out
+                "port {number}: {} received, {} sent, {} truncated, {} runts, {} lost on the way in, {} on the way out, \
+                 {} behind the program",
+                c.received, c.sent, c.truncated, c.runts, c.lost_in, c.lost_out, c.queue_full
             );
         }
+        println!("program: {} dropped", host.dropped);
         println!(
             "controllers: {} accepted, {} refused, {} without a certificate, {} updates",
             server.connections, server.connections_refused, server.handshakes_failed, server.updates

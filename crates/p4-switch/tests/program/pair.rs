@@ -14,7 +14,7 @@ use gatun_p4_switch::{
 use gatun_wire::hdr::ipv4;
 use gatun_wire::{HEADROOM, Packet, Prefix64, Settings, checksum};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
@@ -149,6 +149,7 @@ fn object(environment: Environment) -> &'static Object {
             headers: here.join("../../target/tools/dpdk-headers"),
             sizes: sizes.map(|(name, size)| (name.to_owned(), size)).into(),
             optimisation: 1,
+            dpdk_code: false,
         };
         Object::compile(environment, &here.join("../../p4/gatun.spec"), &config).unwrap()
     })
@@ -233,16 +234,40 @@ fn switch() -> Switch {
     switch
 }
 
-/// The switch of a thread. Its buffers are never freed, so the cases of a property share one.
+/// Entries of nobody in each table of sessions. A packet waits before it looks into a table as large as that.
+const OTHERS: u64 = 300;
+
+/// A switch whose tables have other entries already.
+fn filled_switch() -> Switch {
+    let mut switch = switch();
+    for (name, width) in [("flows6", 7), ("flows4", 5)] {
+        let name = format!("gatun_lookup_{name}");
+        let table = switch.table(&name).unwrap();
+        let action = entries::action(&switch, &name, "gatun_lookup_controller");
+        for n in 0..OTHERS {
+            let mut key = vec![0; width];
+            key[1] = n;
+            switch.insert(table, &Entry { key: &key, action: &action, data: &[] }).unwrap();
+        }
+    }
+    switch
+}
+
+/// The switch of a thread, with large tables and with small ones in turn. Its buffers are never freed, so the cases of a
+/// property share both.
 pub(crate) struct Lent(Option<Switch>);
 
 thread_local! {
-    static SPARE: RefCell<Option<Switch>> = const { RefCell::new(None) };
+    static SPARE: RefCell<VecDeque<Switch>> = const { RefCell::new(VecDeque::new()) };
 }
 
 impl Lent {
     fn new() -> Lent {
-        Lent(Some(SPARE.take().unwrap_or_else(switch)))
+        if SPARE.with_borrow(VecDeque::is_empty) {
+            let both = VecDeque::from([filled_switch(), switch()]);
+            SPARE.set(both);
+        }
+        Lent(SPARE.with_borrow_mut(VecDeque::pop_front))
     }
 }
 
@@ -263,7 +288,7 @@ impl DerefMut for Lent {
 impl Drop for Lent {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            SPARE.set(self.0.take());
+            SPARE.with_borrow_mut(|spare| spare.extend(self.0.take()));
         }
     }
 }

@@ -49,30 +49,30 @@ pub(crate) struct SwitchCommand {
 pub(crate) struct SwitchDrops {
     /// Dropped at the ports, by reason.
     pub(crate) at_ports: BTreeMap<String, u64>,
-    /// Dropped between the ports: by the program, or because a queue was full.
-    pub(crate) inside: u64,
+    /// Dropped by the program.
+    pub(crate) by_program: u64,
 }
 
-/// Name of [`SwitchDrops::inside`] in a run's accounts.
-const INSIDE: &str = "dropped between its ports";
+/// Name of [`SwitchDrops::by_program`] in a run's accounts.
+const BY_PROGRAM: &str = "dropped by its program";
 
 impl SwitchDrops {
-    /// Drops at the ports and between them, by name.
+    /// All drops, by name.
     pub(crate) fn all(self) -> BTreeMap<String, u64> {
         let mut all = self.at_ports;
-        all.insert(INSIDE.into(), self.inside);
+        all.insert(BY_PROGRAM.into(), self.by_program);
         all
     }
 }
 
-/// Names the reasons of drops between the ports, as far as Gatun has read the program's counters.
+/// Names the reasons of the program's drops, as far as Gatun has read its counters.
 pub(crate) fn with_reasons(
     mut drops: BTreeMap<String, u64>,
     reasons: &BTreeMap<String, u64>,
 ) -> BTreeMap<String, u64> {
-    let Some(name) = drops.keys().find(|name| name.ends_with(INSIDE)).cloned() else { return drops };
+    let Some(name) = drops.keys().find(|name| name.ends_with(BY_PROGRAM)).cloned() else { return drops };
     let mut left = drops.remove(&name).unwrap_or(0);
-    let prefix = name.trim_end_matches(INSIDE).to_owned();
+    let prefix = name.trim_end_matches(BY_PROGRAM).to_owned();
     for (reason, count) in reasons {
         let count = left.min(*count);
         left -= count;
@@ -122,7 +122,7 @@ impl Switch {
         self.process.wait(READY_MAX)?;
         let said = self.said()?;
         let new = said.get(before..).unwrap_or_default();
-        drops(new).ok_or_else(|| Error(format!("no counters at the switch's end:\n{said}")))
+        drops(new)?.ok_or_else(|| Error(format!("no counters at the switch's end:\n{said}")))
     }
 
     /// Packets that it has dropped so far.
@@ -132,7 +132,7 @@ impl Switch {
         let deadline = Instant::now() + COUNTERS_MAX;
         loop {
             let said = self.said()?;
-            if let Some(drops) = drops(said.get(before..).unwrap_or_default()) {
+            if let Some(drops) = drops(said.get(before..).unwrap_or_default())? {
                 return Ok(drops);
             }
             if Instant::now() > deadline {
@@ -157,27 +157,38 @@ impl Switch {
     }
 }
 
-/// Reads a report of the ports. `None`: its last line is not there.
-fn drops(said: &str) -> Option<SwitchDrops> {
-    said.contains("\npackets: ").then_some(())?;
-    let mut all = SwitchDrops::default();
-    let (mut received, mut left) = (0, 0);
+/// Reads a report of the ports. `None`: its last line is not there. A switch takes no frame from its ports before
+/// it has finished the others, so that each frame has one fate.
+fn drops(said: &str) -> Result<Option<SwitchDrops>, Error> {
+    if !said.contains("\npackets: ") {
+        return Ok(None);
+    }
+    let incomplete = || Error(format!("the switch's report lacks a counter:\n{said}"));
+    let count = |counters: &str, ending: &str| -> Result<u64, Error> {
+        let found = counters.split(", ").find_map(|part| part.strip_suffix(ending)?.parse().ok());
+        found.ok_or_else(incomplete)
+    };
+    let program = said.lines().find_map(|line| line.strip_prefix("program: ")).ok_or_else(incomplete)?;
+    let mut all = SwitchDrops { by_program: count(program, " dropped")?, ..SwitchDrops::default() };
+    let (mut received, mut ended) = (0, all.by_program);
     for (port, counters) in said.lines().filter_map(|line| line.strip_prefix("port ")?.split_once(": ")) {
-        let count = |ending| counters.split(", ").find_map(|part| part.strip_suffix(ending)?.parse().ok());
-        received += count(" received")?;
-        left += count(" sent")?;
+        received += count(counters, " received")?;
+        ended += count(counters, " sent")?;
         for (ending, what) in [
             (" runts", "runts"),
             (" lost on the way in", "lost on the way in"),
             (" on the way out", "lost on the way out"),
+            (" behind the program", "lost behind the program"),
         ] {
-            let lost: u64 = count(ending)?;
-            left += lost;
+            let lost = count(counters, ending)?;
+            ended += lost;
             *all.at_ports.entry(format!("port {port}: {what}")).or_default() += lost;
         }
     }
-    all.inside = u64::saturating_sub(received, left);
-    Some(all)
+    if received != ended {
+        return Err(Error(format!("{received} frames received, {ended} sent or counted as lost:\n{said}")));
+    }
+    Ok(Some(all))
 }
 
 /// State of the switch, as Gatun knows it.
@@ -218,35 +229,47 @@ mod tests {
     use super::*;
 
     const REPORT: &str = "gatun: p4/gatun.spec on 2 ports\n\
-        port 0: 9 received, 8 sent, 1 truncated, 0 runts, 0 lost on the way in, 7 on the way out\n\
-        port 1: 25 received, 5 sent, 0 truncated, 2 runts, 3 lost on the way in, 0 on the way out\n\
+        port 0: 9 received, 8 sent, 1 truncated, 0 runts, 0 lost on the way in, 7 on the way out, 0 behind the program\n\
+        port 1: 25 received, 5 sent, 0 truncated, 2 runts, 3 lost on the way in, 0 on the way out, 4 behind the program\n\
+        program: 5 dropped\n\
         controllers: 1 accepted, 0 refused, 7 updates\n\
         packets: 0 to controllers, 0 lost, 0 from controllers, 0 refused\n";
 
     #[test]
-    fn drops_are_read_from_the_report_and_the_rest_ended_inside() {
-        let drops = drops(REPORT).unwrap();
+    fn drops_are_read_from_the_report() {
+        let drops = drops(REPORT).unwrap().unwrap();
         let found: Vec<_> =
             drops.at_ports.iter().filter(|(_, n)| **n > 0).map(|(name, n)| (name.as_str(), *n)).collect();
-        let wanted =
-            [("port 0: lost on the way out", 7), ("port 1: lost on the way in", 3), ("port 1: runts", 2)];
+        let wanted = [
+            ("port 0: lost on the way out", 7),
+            ("port 1: lost behind the program", 4),
+            ("port 1: lost on the way in", 3),
+            ("port 1: runts", 2),
+        ];
         assert_eq!(found, wanted);
-        assert_eq!(drops.inside, 34 - 13 - 12);
+        assert_eq!(drops.by_program, 5);
+    }
+
+    #[test]
+    fn a_frame_without_a_counter_is_an_error() {
+        let error = drops(&REPORT.replace("25 received", "26 received")).unwrap_err().to_string();
+        assert!(error.starts_with("35 frames received, 34 sent or counted as lost"), "{error}");
+        assert!(drops(&REPORT.replace("program: 5 dropped\n", "")).is_err());
     }
 
     #[test]
     fn reasons_name_no_more_than_was_dropped() {
-        let drops = BTreeMap::from([("middle: switch: dropped between its ports".to_owned(), 10)]);
+        let drops = BTreeMap::from([("middle: switch: dropped by its program".to_owned(), 10)]);
         let reasons =
             BTreeMap::from([("dropped foreign".to_owned(), 7), ("over_limit no_entry".to_owned(), 9)]);
         let named = with_reasons(drops, &reasons);
         assert_eq!(named["middle: switch: dropped foreign"], 7);
         assert_eq!(named["middle: switch: over_limit no_entry"], 3);
-        assert_eq!(named["middle: switch: dropped between its ports"], 0);
+        assert_eq!(named["middle: switch: dropped by its program"], 0);
     }
 
     #[test]
     fn an_incomplete_report_is_rejected() {
-        assert_eq!(drops(REPORT.split_once("packets").unwrap().0), None);
+        assert_eq!(drops(REPORT.split_once("packets").unwrap().0).unwrap(), None);
     }
 }

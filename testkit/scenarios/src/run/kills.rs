@@ -1,8 +1,8 @@
 //! Programs of a run with a switch that are killed, and started again.
 
-use super::{Gatun, Load, Place, Programs, Run, Running, StageResult, Until};
+use super::{Gatun, Load, Place, Programs, Run, Running, StageResult, Until, named};
 use crate::bed::Link;
-use crate::switch::{self, SwitchCommand};
+use crate::switch::{self, Switch, SwitchCommand};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -68,7 +68,8 @@ impl Run<'_> {
     }
 
     /// Sends traffic, and kills the switch, or the switch and Gatun, at the first half's end. Also returns
-    /// what the programs beside them gave and got in the stage.
+    /// what the programs beside them gave and got in the stage, without packets that the programs had counted as lost
+    /// before they were killed.
     pub(crate) fn stage_with_kills_of_programs(
         &mut self,
         name: &'static str,
@@ -78,30 +79,41 @@ impl Run<'_> {
     ) -> anyhow::Result<(StageResult, PacketCounts)> {
         self.close_accounts(killed == KilledPrograms::Both, true)?;
         let before = self.borders(killed)?;
+        let counted_before = self.drops_of_programs(killed)?;
         let Run { middle: Running::Switch(gatun, switch), ends, .. } = self else {
             anyhow::bail!("there is no switch")
         };
-        let result = std::thread::scope(|scope| {
+        let (result, counted) = std::thread::scope(|scope| {
             let killer = scope.spawn(|| {
                 std::thread::sleep(length / 2);
+                let counted = drops_of_programs(switch.as_ref(), gatun.as_ref(), killed)?;
                 switch.as_ref().map_or(Ok(()), |switch| switch.kill())?;
                 match gatun {
                     Some(gatun) if killed == KilledPrograms::Both => {
-                        gatun.signal(rustix::process::Signal::KILL)
+                        gatun.signal(rustix::process::Signal::KILL)?;
                     }
-                    _ => Ok(()),
+                    _ => {}
                 }
+                anyhow::Ok(counted)
             });
             let result = ends.stage(name, load, Until::Elapsed(length), |_| (None, 0));
-            killer.join().map_err(|_| anyhow::anyhow!("the killer panicked"))??;
-            anyhow::Ok(result)
+            let counted = killer.join().map_err(|_| anyhow::anyhow!("the killer panicked"))??;
+            anyhow::Ok((result, counted))
         })?;
         switch.take().map_or(Ok(()), |switch| switch.wait_for_end())?;
         if killed == KilledPrograms::Both {
             gatun.take().map_or(Ok(()), Gatun::kill)?;
         }
         self.wait(|_, _, is_silent| Ok(is_silent))?;
-        let borders = self.borders(killed)?.since(before);
+        let mut borders = self.borders(killed)?.since(before);
+        let counted = counted.into_iter().map(|(name, count)| {
+            let before = counted_before.get(&name).copied().unwrap_or(0);
+            (name, count.saturating_sub(before))
+        });
+        for (name, count) in self.of_traffic(counted.collect()) {
+            borders.given = borders.given.saturating_sub(count);
+            *self.drops_of_killed.entry(name).or_default() += count;
+        }
         *self.drops_of_killed.entry(format!("middle: {}", killed.name())).or_default() += borders.ended();
         Ok((result, borders))
     }
@@ -157,6 +169,14 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Drops of the programs that are to be killed.
+    fn drops_of_programs(&self, killed: KilledPrograms) -> anyhow::Result<BTreeMap<String, u64>> {
+        match &self.middle {
+            Running::Switch(gatun, switch) => drops_of_programs(switch.as_ref(), gatun.as_ref(), killed),
+            _ => anyhow::bail!("there is no switch"),
+        }
+    }
+
     /// Packets at the borders of the switch, or of the switch and Gatun together.
     fn borders(&self, killed: KilledPrograms) -> anyhow::Result<PacketCounts> {
         let [_, reflector] = self.ends.device_stats();
@@ -173,6 +193,21 @@ impl Run<'_> {
         }
         Ok(borders)
     }
+}
+
+fn drops_of_programs(
+    switch: Option<&Switch>,
+    gatun: Option<&Gatun>,
+    killed: KilledPrograms,
+) -> anyhow::Result<BTreeMap<String, u64>> {
+    let mut drops = BTreeMap::new();
+    if let Some(switch) = switch {
+        drops.extend(named("switch", switch.drops()?.all()));
+    }
+    if let Some(gatun) = gatun.filter(|_| killed == KilledPrograms::Both) {
+        drops.extend(gatun.counters()?.drops);
+    }
+    Ok(drops)
 }
 
 fn of_switch(name: &str) -> bool {

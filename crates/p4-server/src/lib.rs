@@ -35,7 +35,7 @@ pub use memory::{Memory, MemoryTarget};
 pub use read::{PART_MAX, Reading};
 pub use refusal::Refusal;
 pub use secure::ServerTls;
-pub use service::{CONNECTIONS_MAX, MESSAGE_MAX, Server, ServerCounters, serve};
+pub use service::{CONNECTIONS_MAX, HANDSHAKES_MAX, MESSAGE_MAX, Server, ServerCounters, serve};
 pub use target::{
     Call, Change, MaskedEntry, Program, ProgramAction, ProgramTable, Rates, Target, TargetError,
 };

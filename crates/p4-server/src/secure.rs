@@ -14,7 +14,7 @@ use tokio_rustls::server::TlsStream;
 /// Protocol within TLS.
 const HTTP2: &[u8] = b"h2";
 /// Longest handshake.
-const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
+pub(crate) const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 /// Time that a refused client has to read the reason.
 const FAREWELL_MAX: Duration = Duration::from_secs(1);
 /// Bytes of a refused client that are read, so that its host does not discard the reason.

@@ -3,7 +3,7 @@
 use crate::arbitration::{Arbitration, Notices, StreamId};
 use crate::device::Device;
 use crate::refusal::Refusal;
-use crate::secure::ServerTls;
+use crate::secure::{HANDSHAKE_MAX, ServerTls};
 use gatun_p4runtime::p4::v1::p4_runtime_server::{P4Runtime, P4RuntimeServer};
 use gatun_p4runtime::p4::v1::stream_message_request::Update as FromController;
 use gatun_p4runtime::p4::v1::stream_message_response::Update as ToController;
@@ -18,12 +18,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status, Streaming};
 
 /// Connections at a time. Further ones are closed at once.
 pub const CONNECTIONS_MAX: usize = 8;
+/// Clients at a time without a finished handshake: another one takes the place of the oldest.
+pub const HANDSHAKES_MAX: usize = 16;
+/// First bytes of a client (RFC 9113 3.4).
+const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Time between looks at the bytes of a client that has not sent all of these.
+const PEEK_EVERY: Duration = Duration::from_millis(20);
 /// Longest message of a controller, bytes.
 pub const MESSAGE_MAX: usize = 4 << 20;
 /// Requests at a time, for each connection.
@@ -43,11 +50,11 @@ const VERSION: &str = "1.4.0";
 /// Counters of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerCounters {
-    /// Connections that were accepted.
+    /// Connections that got a place.
     pub connections: u64,
     /// Connections that were closed because there were too many.
     pub connections_refused: u64,
-    /// Connections that ended without a handshake of TLS.
+    /// Clients without a handshake, of TLS or of HTTP/2: refused, silent, or the oldest of too many.
     pub handshakes_failed: u64,
     /// Packets for the primary controller.
     pub packets_in: u64,
@@ -186,32 +193,77 @@ pub fn serve(
 async fn accept(listener: TcpListener, security: Option<Arc<ServerTls>>, shared: Arc<Shared>) {
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut handshakes: VecDeque<tokio::task::JoinHandle<()>> = VecDeque::new();
     loop {
         let Ok((stream, remote)) = listener.accept().await else {
             tokio::time::sleep(NO_FILES).await;
             continue;
         };
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
-            count(&shared.counts.connections_refused, 1);
-            continue;
-        };
-        count(&shared.counts.connections, 1);
+        handshakes.retain(|handshake| !handshake.is_finished());
+        if handshakes.len() == HANDSHAKES_MAX
+            && let Some(oldest) = handshakes.pop_front()
+        {
+            oldest.abort();
+            count(&shared.counts.handshakes_failed, 1);
+        }
         let _ = stream.set_nodelay(true);
         let (security, shared) = (security.clone(), Arc::clone(&shared));
-        tokio::spawn(async move {
-            match security {
-                None => answer_requests(stream, shared).await,
-                Some(security) => match security.accept(stream, remote).await {
-                    Ok(stream) => answer_requests(stream, shared).await,
-                    Err(refused) => {
-                        count(&shared.counts.handshakes_failed, 1);
-                        refused.part().await;
-                    }
-                },
-            }
-            drop(place);
-        });
+        handshakes.push_back(tokio::spawn(welcome(stream, remote, security, shared, Arc::clone(&places))));
     }
+}
+
+/// Waits for a client's handshake. Only then it gets a place, if there is one.
+async fn welcome(
+    stream: TcpStream,
+    remote: SocketAddr,
+    security: Option<Arc<ServerTls>>,
+    shared: Arc<Shared>,
+    places: Arc<Semaphore>,
+) {
+    let Some(security) = security else {
+        match tokio::time::timeout(HANDSHAKE_MAX, begin_of_http2(&stream)).await {
+            Ok(Ok(())) => admit(stream, shared, places),
+            _ => count(&shared.counts.handshakes_failed, 1),
+        }
+        return;
+    };
+    match security.accept(stream, remote).await {
+        Ok(stream) => admit(stream, shared, places),
+        Err(refused) => {
+            count(&shared.counts.handshakes_failed, 1);
+            refused.part().await;
+        }
+    }
+}
+
+/// Waits until a client has sent the first bytes of HTTP/2, or others.
+async fn begin_of_http2(stream: &TcpStream) -> std::io::Result<()> {
+    let mut bytes = [0; HTTP2_PREFACE.len()];
+    loop {
+        let len = stream.peek(&mut bytes).await?;
+        match HTTP2_PREFACE.starts_with(&bytes[..len]) && len < HTTP2_PREFACE.len() {
+            true if len == 0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+            true => tokio::time::sleep(PEEK_EVERY).await,
+            false => return Ok(()),
+        }
+    }
+}
+
+/// Gives a client a place, and answers its requests.
+fn admit(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    shared: Arc<Shared>,
+    places: Arc<Semaphore>,
+) {
+    let Ok(place) = places.try_acquire_owned() else {
+        count(&shared.counts.connections_refused, 1);
+        return;
+    };
+    count(&shared.counts.connections, 1);
+    tokio::spawn(async move {
+        answer_requests(stream, shared).await;
+        drop(place);
+    });
 }
 
 /// Answers the requests of a connection.

@@ -3,7 +3,9 @@
 #[allow(dead_code)]
 mod support;
 
-use gatun_p4_server::{CONNECTIONS_MAX, Device, MESSAGE_MAX, Memory, MemoryTarget, Program, Server, serve};
+use gatun_p4_server::{
+    CONNECTIONS_MAX, Device, HANDSHAKES_MAX, MESSAGE_MAX, Memory, MemoryTarget, Program, Server, serve,
+};
 use gatun_p4runtime::p4::v1::entity::Entity as Kind;
 use gatun_p4runtime::p4::v1::p4_runtime_client::P4RuntimeClient;
 use gatun_p4runtime::p4::v1::set_forwarding_pipeline_config_request::Action as ConfigAction;
@@ -216,12 +218,36 @@ fn messages_connections_and_garbage_have_limits() {
             let _ = stream.read(&mut [0; 64]);
         }
         controller.client.capabilities(CapabilitiesRequest {}).await.unwrap();
-        let idle: Vec<TcpStream> =
-            (0..CONNECTIONS_MAX + 2).map(|_| TcpStream::connect(bench.server.address()).unwrap()).collect();
+        let connect = |_| {
+            let mut stream = TcpStream::connect(bench.server.address()).unwrap();
+            // A client of HTTP/2 without a wish.
+            stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();
+            stream
+        };
+        let idle: Vec<TcpStream> = (0..CONNECTIONS_MAX + 2).map(connect).collect();
         while bench.server.counters().connections_refused == 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         controller.client.capabilities(CapabilitiesRequest {}).await.unwrap();
         drop(idle);
+    });
+}
+
+#[test]
+fn silent_clients_take_no_place_and_replace_each_other() {
+    let bench = bench();
+    run(async {
+        let connect = |_| TcpStream::connect(bench.server.address()).unwrap();
+        let mut silent: Vec<TcpStream> = (0..HANDSHAKES_MAX + 3).map(connect).collect();
+        silent[HANDSHAKES_MAX + 2].write_all(b"PRI * HTT").unwrap();
+        let mut controller = timeout(Duration::from_secs(2), Controller::connect(&bench, 1)).await.unwrap();
+        assert_eq!(controller.status().await, Code::Ok);
+        let counters = bench.server.counters();
+        assert_eq!((counters.connections, counters.connections_refused), (1, 0));
+        // The controller itself was the fourth too many, while its handshake went on.
+        assert_eq!(counters.handshakes_failed, 4);
+        // The oldest have ended.
+        silent[0].set_read_timeout(Some(PATIENCE)).unwrap();
+        assert_eq!(silent[0].read(&mut [0; 1]).unwrap(), 0);
     });
 }

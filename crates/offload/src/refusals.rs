@@ -1,5 +1,5 @@
-//! Flows that found the table full, with the time: an engine offers each again after a number of packets, so
-//! the time between two offers is its rate.
+//! Flows that found the table full, with the time: an engine offers each again after a number of packets. The packets
+//! of at least a second are its rate; a burst is none.
 
 use gatun_nat::feed::SessionId;
 use std::collections::HashMap;
@@ -7,30 +7,61 @@ use std::time::Duration;
 
 /// Flows of a generation. The older of two generations is forgotten.
 const KEPT: usize = 16_384;
+/// Shortest time that a rate is computed from.
+const MEASURED_MIN: Duration = Duration::from_secs(1);
+
+/// Packets of a flow since a refusal.
+#[derive(Clone, Copy)]
+struct Refusal {
+    at: Duration,
+    packets: u32,
+}
 
 /// Refused flows, the latest ones.
 #[derive(Default)]
 pub(crate) struct Refusals {
-    recent: HashMap<(u8, SessionId), Duration>,
-    earlier: HashMap<(u8, SessionId), Duration>,
+    recent: HashMap<(u8, SessionId), Refusal>,
+    earlier: HashMap<(u8, SessionId), Refusal>,
 }
 
 impl Refusals {
-    /// Takes note of a refusal.
+    /// Takes note of a refusal. Packets since an earlier one go on counting.
     pub(crate) fn add(&mut self, worker: u8, id: SessionId, now: Duration) {
-        if self.recent.len() >= KEPT {
-            self.earlier = std::mem::take(&mut self.recent);
-        }
-        self.recent.insert((worker, id), now);
+        let refusal = self.remove(worker, id).unwrap_or(Refusal { at: now, packets: 0 });
+        self.insert(worker, id, refusal);
     }
 
-    /// Forgets the last refusal of a flow. Returns the time since then, if it is known.
-    pub(crate) fn take(&mut self, worker: u8, id: SessionId, now: Duration) -> Option<Duration> {
+    /// Adds packets of a flow. Returns its packets a second since the refusal, and forgets that, if the time was
+    /// long enough.
+    pub(crate) fn pace(&mut self, worker: u8, id: SessionId, packets: u8, now: Duration) -> Option<f64> {
         if self.recent.is_empty() && self.earlier.is_empty() {
             return None;
         }
-        let at = self.recent.remove(&(worker, id)).or_else(|| self.earlier.remove(&(worker, id)))?;
-        Some(now.saturating_sub(at))
+        let mut refusal = self.remove(worker, id)?;
+        refusal.packets = refusal.packets.saturating_add(packets.into());
+        let since = now.saturating_sub(refusal.at);
+        // The offer of a walk comes at any time between two offers of the engine.
+        if since < MEASURED_MIN || packets == 0 {
+            self.insert(worker, id, refusal);
+            return None;
+        }
+        Some(f64::from(refusal.packets) / since.as_secs_f64())
+    }
+
+    /// Forgets a flow that got a place.
+    pub(crate) fn forget(&mut self, worker: u8, id: SessionId) {
+        self.remove(worker, id);
+    }
+
+    fn insert(&mut self, worker: u8, id: SessionId, refusal: Refusal) {
+        if self.recent.len() >= KEPT {
+            self.earlier = std::mem::take(&mut self.recent);
+        }
+        self.recent.insert((worker, id), refusal);
+    }
+
+    fn remove(&mut self, worker: u8, id: SessionId) -> Option<Refusal> {
+        self.recent.remove(&(worker, id)).or_else(|| self.earlier.remove(&(worker, id)))
     }
 }
 
@@ -54,18 +85,33 @@ mod tests {
     }
 
     #[test]
-    fn the_time_since_the_last_refusal_is_known_once_and_old_refusals_are_forgotten() {
+    fn a_rate_is_that_of_a_second_or_more_and_a_burst_or_a_walk_is_none() {
+        let mut refusals = Refusals::default();
+        let at = |ms: u64| Duration::from_millis(10_000 + ms);
+        refusals.add(0, id(1), at(0));
+        assert_eq!(refusals.pace(1, id(1), 128, at(3_000)), None, "of another worker");
+        // A burst: the flow is refused again, and its packets count.
+        for ms in [0, 1, 2] {
+            assert_eq!(refusals.pace(0, id(1), 128, at(ms)), None);
+            refusals.add(0, id(1), at(ms));
+        }
+        assert_eq!(refusals.pace(0, id(1), 0, at(1_500)), None, "of a walk");
+        refusals.add(0, id(1), at(1_500));
+        assert_eq!(refusals.pace(0, id(1), 128, at(4_000)), Some(128.0));
+        assert_eq!(refusals.pace(0, id(1), 128, at(4_000)), None, "it is forgotten");
+        refusals.add(0, id(1), at(5_000));
+        assert_eq!(refusals.pace(0, id(1), 128, at(6_000)), Some(128.0));
+    }
+
+    #[test]
+    fn old_refusals_are_forgotten() {
         let mut refusals = Refusals::default();
         let second = Duration::from_secs(1);
-        refusals.add(0, id(1), second);
-        assert_eq!(refusals.take(1, id(1), 3 * second), None, "of another worker");
-        assert_eq!(refusals.take(0, id(1), 3 * second), Some(2 * second));
-        assert_eq!(refusals.take(0, id(1), 3 * second), None);
-        refusals.add(0, id(0), second);
-        (1..2 * KEPT as u32).for_each(|record| refusals.add(0, id(record), second));
-        assert_eq!(refusals.take(0, id(1), second), Some(Duration::ZERO));
+        (0..2 * KEPT as u32).for_each(|record| refusals.add(0, id(record), second));
+        assert_eq!(refusals.pace(0, id(1), 100, 2 * second), Some(100.0));
         refusals.add(0, id(2 * KEPT as u32), second);
-        assert_eq!(refusals.take(0, id(0), second), None);
+        refusals.add(0, id(2 * KEPT as u32 + 1), second);
+        assert_eq!(refusals.pace(0, id(0), 100, 2 * second), None);
         assert!(refusals.recent.len() + refusals.earlier.len() <= 2 * KEPT);
     }
 }

@@ -7,7 +7,7 @@ use crate::orders::{Order, Report};
 use crate::target::Target;
 use gatun_nat::FeedCursor;
 use gatun_nat::feed::{
-    Action, Command, CommandOutcome, FeedPolicy, Offload, Record, SessionChange, SessionId, SessionRecord,
+    Action, Command, CommandOutcome, FeedPolicy, Offload, Record, SessionChange, SessionRecord,
 };
 use gatun_worker::jobs::SubmitError;
 use std::time::Duration;
@@ -23,9 +23,6 @@ const MARKING_MAX: usize = 32_768;
 
 /// Number of packets after which a flow that found no place is offered again: the busiest flows come first.
 pub(super) const LATER: u8 = FeedPolicy::PACKETS_MAX;
-
-/// Shortest time between two offers of a flow that its pace is computed from.
-const SHORTEST: Duration = Duration::from_millis(1);
 
 /// Microseconds, modulo 2^32.
 pub(super) fn micros(time: Duration) -> u32 {
@@ -139,7 +136,7 @@ impl<E: Engine, T: Target> Manager<E, T> {
             let is_old = at.number < from.since;
             is_busy = true;
             match record {
-                Record::Session(session) if !is_old => self.session(worker, &session, offered_us),
+                Record::Session(session) if !is_old => self.session(worker, &session, offered_us, LATER),
                 Record::Lost(lost) => {
                     self.status.lost_records += lost;
                     if !is_old && self.rules.resync {
@@ -154,20 +151,20 @@ impl<E: Engine, T: Target> Manager<E, T> {
         is_busy
     }
 
-    /// Takes over a record of the stream.
-    fn session(&mut self, worker: usize, record: &SessionRecord, offered_us: u32) {
+    /// Takes over a record of a session. A refused flow has had this number of packets since the last record.
+    fn session(&mut self, worker: usize, record: &SessionRecord, offered_us: u32, packets: u8) {
         match record.change {
             SessionChange::Opened => {}
-            SessionChange::Established => self.offered(worker, record, offered_us),
+            SessionChange::Established => self.offered(worker, record, offered_us, packets),
             SessionChange::Asked => self.questioned(worker, record),
             SessionChange::Closing | SessionChange::Ended => self.ending(worker, record),
         }
     }
 
     /// A session that can be offloaded.
-    fn offered(&mut self, worker: usize, record: &SessionRecord, offered_us: u32) {
+    fn offered(&mut self, worker: usize, record: &SessionRecord, offered_us: u32, packets: u8) {
         let is_marked = record.ownership.offload != Offload::Engine;
-        let pace = self.pace(worker as u8, record.id);
+        let pace = self.refusals.pace(worker as u8, record.id, packets, self.now).unwrap_or(0.0);
         if let Some(slot) = self.entries.at_record(worker as u8, record.id.record) {
             let entry = self.entries.get_mut(slot);
             if entry.id == record.id {
@@ -191,6 +188,7 @@ impl<E: Engine, T: Target> Manager<E, T> {
         } else if !self.allows(&record.id.flow) {
             self.status.not_wanted += 1;
         } else if self.has_place(pace) {
+            self.refusals.forget(worker as u8, record.id);
             let entry = Entry { renew: is_marked, ..self.entry(worker, record, offered_us) };
             let slot = self.entries.add(entry);
             self.marking += 1;
@@ -216,14 +214,6 @@ impl<E: Engine, T: Target> Manager<E, T> {
         }
         if is_marked {
             self.release(worker, record.id);
-        }
-    }
-
-    /// Packets a second of a flow since it was refused; 0 if that is not known.
-    fn pace(&mut self, worker: u8, id: SessionId) -> f64 {
-        match self.refusals.take(worker, id, self.now) {
-            Some(since) => f64::from(LATER) / since.as_secs_f64().max(SHORTEST.as_secs_f64()),
-            None => 0.0,
         }
     }
 
@@ -331,7 +321,8 @@ impl<E: Engine, T: Target> Manager<E, T> {
         }
         let page = from.page.take()?;
         let offered_us = micros(now);
-        page.found.iter().for_each(|record| self.session(worker, record, offered_us));
+        // A walk finds sessions whether or not they have had packets.
+        page.found.iter().for_each(|record| self.session(worker, record, offered_us, 0));
         Some(page)
     }
 

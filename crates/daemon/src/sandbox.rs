@@ -12,6 +12,7 @@ mod files;
 use super::{Settings, privileges};
 use gatun_api::types::{self, SandboxExtent};
 use gatun_config::{ApiSocket, EventSink, LOG_DIRECTORY, StateDir};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::DirBuilder;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
@@ -19,6 +20,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub(super) use calls::Calls;
+
+/// Files of a directory of certificates that are looked at for links.
+const LINKS_MAX: usize = 1024;
 
 /// Restrictions of the process. `None` without a sandbox.
 #[derive(Clone, Debug, Default)]
@@ -56,8 +60,9 @@ impl Sandbox {
     /// Sandbox of the thread of a pair or a cluster: its certificates, and the directory of the state.
     pub(super) fn of_peer(&self, settings: &Settings) -> Sandbox {
         let allowed = |_: &Arc<Allowed>| Allowed {
-            read: (settings.peer.iter().map(|peer| peer.directory.clone()))
-                .chain(settings.cluster.iter().map(|node| node.cluster.directory.clone()))
+            read: (settings.peer.iter().map(|peer| &peer.directory))
+                .chain(settings.cluster.iter().map(|node| &node.cluster.directory))
+                .flat_map(|directory| with_links(directory))
                 .collect(),
             usual: state_directory(&settings.state).into_iter().collect(),
             ..Allowed::default()
@@ -68,7 +73,7 @@ impl Sandbox {
     /// Sandbox of the thread that is connected to P4 switches: it reads its certificates.
     #[cfg_attr(not(feature = "dpdk"), allow(dead_code))]
     pub(super) fn of_controller(&self, offload: &gatun_config::Offload) -> Sandbox {
-        let read = offload.tls.iter().map(|tls| tls.directory.clone()).collect();
+        let read = offload.tls.iter().flat_map(|tls| with_links(&tls.directory)).collect();
         Sandbox(self.0.as_ref().map(|_| Arc::new(Allowed { read, ..Allowed::default() })))
     }
 
@@ -90,7 +95,8 @@ impl Sandbox {
         allowed.read.extend(settings.mapping_files.iter().filter_map(|file| directory(&file.path)));
         if let Some(tls) = &settings.control.api.tls {
             let files = [&tls.certificate, &tls.key, &tls.tokens];
-            allowed.read.extend(files.into_iter().filter_map(|file| directory(file)));
+            let directories = files.into_iter().filter_map(|file| directory(file));
+            allowed.read.extend(directories.flat_map(|directory| with_links(&directory)));
         }
         if let Some(EventSink::File(file)) = &settings.events {
             allowed.write.extend(directory(file));
@@ -205,6 +211,19 @@ fn state_directory(state: &StateDir) -> Option<PathBuf> {
         StateDir::Path(path) => Some(path.clone()),
         StateDir::Off => None,
     }
+}
+
+/// A directory of certificates, and those of the files that its links lead to: the programs that renew certificates
+/// replace links. Landlock cannot name a directory that does not exist yet: its parent is allowed, except the root.
+fn with_links(directory: &Path) -> Vec<PathBuf> {
+    let is_there = directory.exists();
+    let parent = directory.parent().filter(|parent| !is_there && parent.parent().is_some());
+    let files = std::fs::read_dir(directory).into_iter().flatten().flatten().take(LINKS_MAX);
+    let links = files.filter(|file| file.file_type().is_ok_and(|kind| kind.is_symlink()));
+    let targets =
+        links.filter_map(|link| Some(std::fs::canonicalize(link.path()).ok()?.parent()?.to_owned()));
+    let all: BTreeSet<PathBuf> = targets.chain([parent.unwrap_or(directory).to_owned()]).collect();
+    all.into_iter().collect()
 }
 
 /// Directory that contains a file.

@@ -1,4 +1,4 @@
-//! What a packet still needs at a look-up: fields that are written before it, and read there or later.
+//! Fields that a packet needs at a look-up: written before it, and read there or later.
 
 use crate::names::{Names, Place};
 use crate::program::{Action, Line, Program};
@@ -58,7 +58,7 @@ impl Liveness {
         Some(Liveness { before: before.iter().zip(&assigned).map(both).collect() })
     }
 
-    /// What a line and those behind it read of what was written before.
+    /// Fields that were written before a line, and that it or those behind it read.
     pub(crate) fn before(&self, line: usize) -> &Places {
         &self.before[line]
     }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What the host's own code of a program needs at run time.
+/// Run time of the host's own code of a program.
 const RUN_TIME: &str = include_str!("../shim/packet.h");
 
 /// Parameters of DPDK's functions.

@@ -13,7 +13,7 @@ use crate::offload::{
 use crate::ports::Ports;
 use crate::sandbox::{Calls, Sandbox};
 use crate::{Event, Settings};
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
 use gatun_api::types;
 use gatun_config::{Device, Offload, Port, SWITCHES_MAX};
 use gatun_control::EarlierTranslator;
@@ -333,10 +333,7 @@ fn connections(offload: &Offload, view: &HostView) -> anyhow::Result<Vec<Connect
         directory: Directory::new(&tls.directory),
         server_name: tls.server_name.clone(),
     });
-    if let Some(tls) = &tls {
-        // Missing files stop the start: the switches would have no sessions.
-        tls.check().map_err(|why| anyhow!("[[offload]] certificates: {why}"))?;
-    }
+    // Unusable files do not stop the start: each connection reads them again, and its switch has the reason.
     let first_connection = crate::takeover::clock_ms().saturating_mul(CONNECTIONS_PER_MS);
     let config = |switch: &gatun_config::P4Switch| ConnectionConfig {
         name: switch.name.clone(),

@@ -137,6 +137,10 @@ fn attempt(name: &str, directory: &Path, port: u16) -> io::Result<()> {
         }
         "to send datagrams" => UdpSocket::bind("127.0.0.1:0")?.send_to(b"x", "127.0.0.1:9").map(drop),
         "to read its own files" => fs::read(read).map(drop),
+        "to read a certificate behind a link" => fs::read(directory.join("live/file")).map(drop),
+        "to read a certificate behind a link that was replaced" => {
+            fs::read(directory.join("live/../archive/file2")).map(drop)
+        }
         "to know its memory" => fs::read_to_string("/proc/meminfo").map(drop),
         "to make, write, rename and remove" => {
             fs::write(write.with_extension("new"), "x")?;
@@ -170,7 +174,7 @@ fn an_attempt() {
         None => (&name[..], Calls::Daemon),
     };
     let allowed = Allowed {
-        read: vec![directory.join("read")],
+        read: [super::with_links(&directory.join("live")), vec![directory.join("read")]].concat(),
         write: vec![directory.join("write")],
         usual: vec![directory.join("usual"), directory.join("not there")],
     };
@@ -198,10 +202,14 @@ fn try_in_child(name: &str, directory: &Path, port: &str) -> (String, Fate) {
 #[test]
 fn the_sandbox_forbids_everything_that_the_daemon_does_not_need() {
     let directory = std::env::temp_dir().join(format!("gatun-sandbox-{}", std::process::id()));
-    for name in ["read", "write", "usual", "other"] {
+    for name in ["read", "write", "usual", "other", "live", "archive"] {
         fs::create_dir_all(directory.join(name)).unwrap();
         fs::write(directory.join(name).join("file"), "x").unwrap();
     }
+    // As certbot does: links to files of another directory.
+    fs::remove_file(directory.join("live/file")).unwrap();
+    std::os::unix::fs::symlink("../archive/file", directory.join("live/file")).unwrap();
+    fs::write(directory.join("archive/file2"), "x").unwrap();
     let _socket = UnixListener::bind(directory.join("socket")).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
@@ -297,6 +305,8 @@ fn the_sandbox_forbids_everything_that_the_daemon_does_not_need() {
         ("to signal a thread of its own", Fate::Fine),
         ("to change the mode of a file of its own", Fate::Fine),
         ("to read its own files", Fate::Fine),
+        ("to read a certificate behind a link", Fate::Fine),
+        ("to read a certificate behind a link that was replaced", Fate::Fine),
         ("to know its memory", Fate::Fine),
         ("to make, write, rename and remove", Fate::Fine),
         ("to make a file in a usual place", Fate::Fine),

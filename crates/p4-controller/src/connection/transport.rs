@@ -31,16 +31,6 @@ pub struct TlsConfig {
     pub server_name: Option<String>,
 }
 
-impl TlsConfig {
-    /// Reads the certificates, which connections read again.
-    ///
-    /// # Errors
-    /// Names the unusable file.
-    pub fn check(&self) -> Result<(), String> {
-        self.directory.client(HTTP2).map(drop)
-    }
-}
-
 /// Reason why a connection has ended that HTTP/2 and gRPC hide.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TransportFault(Arc<OnceLock<String>>);

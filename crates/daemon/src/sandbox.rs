@@ -213,8 +213,9 @@ fn state_directory(state: &StateDir) -> Option<PathBuf> {
     }
 }
 
-/// A directory of certificates, and those of the files that its links lead to: the programs that renew certificates
-/// replace links. Landlock cannot name a directory that does not exist yet: its parent is allowed, except the root.
+/// A directory of certificates, and those of the files that its links lead to: the programs that renew
+/// certificates replace links. Landlock cannot name a directory that does not exist yet: its parent is
+/// allowed, except the root.
 fn with_links(directory: &Path) -> Vec<PathBuf> {
     let is_there = directory.exists();
     let parent = directory.parent().filter(|parent| !is_there && parent.parent().is_some());

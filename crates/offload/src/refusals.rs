@@ -1,5 +1,5 @@
-//! Flows that found the table full, with the time: an engine offers each again after a number of packets. The packets
-//! of at least a second are its rate; a burst is none.
+//! Flows that found the table full, with the time: an engine offers each again after a number of packets.
+//! The packets of at least a second are its rate; a burst is none.
 
 use gatun_nat::feed::SessionId;
 use std::collections::HashMap;
@@ -31,8 +31,8 @@ impl Refusals {
         self.insert(worker, id, refusal);
     }
 
-    /// Adds packets of a flow. Returns its packets a second since the refusal, and forgets that, if the time was
-    /// long enough.
+    /// Adds packets of a flow. Returns its packets a second since the refusal, and forgets that, if the
+    /// time was long enough.
     pub(crate) fn pace(&mut self, worker: u8, id: SessionId, packets: u8, now: Duration) -> Option<f64> {
         if self.recent.is_empty() && self.earlier.is_empty() {
             return None;

@@ -61,8 +61,8 @@ pub struct HostHandle {
 }
 
 impl HostHandle {
-    /// Present counters. `None`: the switch has ended, or is so busy with requests that it does not answer in time.
-    /// The switch's thread does not wait for the caller.
+    /// Present counters. `None`: the switch has ended, or is so busy with requests that it does not answer
+    /// in time. The switch's thread does not wait for the caller.
     pub fn counters(&self) -> Option<HostCounters> {
         let (sender, receiver) = sync_channel(1);
         self.commands.try_send(Command::Count(sender)).ok()?;

@@ -1,6 +1,6 @@
 //! Measures the pipeline: processor time of a packet in the P4 program, among few and many sessions, beside
-//! plain forwarding by a table: in the same host, and by DPDK's own code and table. Rings and devices are not part
-//! of the time.
+//! plain forwarding by a table: in the same host, and by DPDK's own code and table. Rings and devices are
+//! not part of the time.
 //!
 //! ```text
 //!   rate [SESSIONS...]

@@ -1,8 +1,9 @@
-//! Code of a program, in C: one function that takes a packet from its reception to its sending, with metadata and
-//! headers in variables (`shim/packet.h` has the rest).
+//! Code of a program, in C: one function that takes a packet from its reception to its sending, with
+//! metadata and headers in variables (`shim/packet.h` has the rest).
 //!
-//! DPDK makes a function of the instructions between two look-ups. It executes them by 16 packets in turn, and keeps
-//! everything in memory meanwhile. A compiler that sees all of the program leaves out most of its moves.
+//! DPDK makes a function of the instructions between two look-ups. It executes them by 16 packets in turn,
+//! and keeps everything in memory meanwhile. A compiler that sees all of the program leaves out most of its
+//! moves.
 
 use crate::liveness::Liveness;
 use crate::names::{Names, Place, variable};
@@ -266,7 +267,8 @@ impl Writer<'_> {
         Some(())
     }
 
-    /// `ckadd`: adds a field or a header to a checksum. A sum of 16-bit words is the same in each order of bytes.
+    /// `ckadd`: adds a field or a header to a checksum. A sum of 16-bit words is the same in each order of
+    /// bytes.
     fn checksum(&mut self, to: &str, from: &str) -> Option<()> {
         let Place::Header(header, at) = self.names.place(to)? else { return None };
         if self.names.field(Place::Header(header, at)).bits != 16 {

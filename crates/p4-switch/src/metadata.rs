@@ -1,4 +1,5 @@
-//! Metadata of a program within the reach of DPDK's instructions, for a program that the host makes no code of.
+//! Metadata of a program within the reach of DPDK's instructions, for a program that the host makes no code
+//! of.
 //!
 //! An instruction has one byte for a field's offset, and DPDK 22.11 does not check it: a field beyond 255 is
 //! another field for the instruction. The compiler gives each intermediate result a field of its own. So

@@ -197,8 +197,8 @@ impl Switch {
         unsafe { sys::send(self.ports.as_mut_ptr(), count) };
     }
 
-    /// Lets the pipeline execute instructions, and send what it has collected. The host's own code takes as many
-    /// packets through the program, and ends earlier if no other waits.
+    /// Lets the pipeline execute instructions, and send what it has collected. The host's own code takes as
+    /// many packets through the program, and ends earlier if no other waits.
     pub fn run(&mut self, instructions: u32) {
         // SAFETY: the pipeline is alive. A port sends at the second flush after a frame.
         unsafe {
@@ -281,7 +281,8 @@ impl Switch {
     fn drops(&self) -> Vec<u64> {
         let of = |(port, earlier): (usize, &u64)| {
             let mut drops = 0;
-            // SAFETY: the pipeline is alive, and the result has its type's layout. Without such a port, it stays.
+            // SAFETY: the pipeline is alive, and the result has its type's layout. Without such a port, it
+            // stays.
             let _ = unsafe { sys::port_drops(self.program.pipeline, port as u32, &mut drops) };
             earlier + drops
         };

@@ -157,8 +157,8 @@ impl Switch {
     }
 }
 
-/// Reads a report of the ports. `None`: its last line is not there. A switch takes no frame from its ports before
-/// it has finished the others, so that each frame has one fate.
+/// Reads a report of the ports. `None`: its last line is not there. A switch takes no frame from its ports
+/// before it has finished the others, so that each frame has one fate.
 fn drops(said: &str) -> Result<Option<SwitchDrops>, Error> {
     if !said.contains("\npackets: ") {
         return Ok(None);

@@ -253,8 +253,8 @@ fn filled_switch() -> Switch {
     switch
 }
 
-/// The switch of a thread, with large tables and with small ones in turn. Its buffers are never freed, so the cases of a
-/// property share both.
+/// The switch of a thread, with large tables and with small ones in turn. Its buffers are never freed, so
+/// the cases of a property share both.
 pub(crate) struct Lent(Option<Switch>);
 
 thread_local! {

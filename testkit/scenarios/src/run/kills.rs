@@ -68,8 +68,8 @@ impl Run<'_> {
     }
 
     /// Sends traffic, and kills the switch, or the switch and Gatun, at the first half's end. Also returns
-    /// what the programs beside them gave and got in the stage, without packets that the programs had counted as lost
-    /// before they were killed.
+    /// what the programs beside them gave and got in the stage, without packets that the programs had
+    /// counted as lost before they were killed.
     pub(crate) fn stage_with_kills_of_programs(
         &mut self,
         name: &'static str,

@@ -1,6 +1,8 @@
 //! One run: a bed, a program in its middle, traffic through it, and the final accounts.
 
 #[cfg(feature = "dpdk")]
+mod changes;
+#[cfg(feature = "dpdk")]
 pub(crate) mod kills;
 
 use crate::bed::{Bed, Link};

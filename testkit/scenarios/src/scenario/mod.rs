@@ -7,6 +7,7 @@ mod carrier_switch;
 pub(crate) mod fastpath;
 pub(crate) mod iperf;
 pub(crate) mod ladder;
+mod moves;
 pub(crate) mod pair;
 pub(crate) mod rfc8219;
 pub(crate) mod thesis;

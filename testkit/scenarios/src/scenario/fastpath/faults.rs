@@ -6,13 +6,12 @@ use crate::ends::{Ends, Load, Sample, StageResult, Until};
 use crate::middle::Programs;
 use crate::processors::{leave_first_processor, stay_on_first_processor};
 use crate::report::{Report, Table, group};
+use crate::scenario::moves::{self, RATE};
 use gatun_testkit::Error;
 use gatun_testkit::traffic::{Family, Protocols, Sizes, Spec, Tally, Traffic};
 use rustix::process::Signal;
 use std::time::Duration;
 
-/// Packets each second of the numbered flows.
-const RATE: f64 = 10_000.0;
 /// Time limit of Gatun's time to translate again after a fault, and of a stage around one fault.
 const SETTLE: Duration = Duration::from_secs(3);
 /// Lease of the fast path in these runs: longer than a restart on a busy machine.
@@ -288,9 +287,8 @@ fn switch(lab: &mut Lab<'_>, size: Size, flows: u64, report: &mut Report) -> any
     let count = |of: &Offloaded| of.installed + of.removed;
     let moves = count(&outcome.after).saturating_sub(count(&outcome.before));
     let wanted = 2 * flows * u64::from(size.switches);
-    report.check(moves >= wanted, format!("reloads moved all sessions: {} moves", group(moves)));
     let (lost, reordered) = (outcome.lost(), outcome.tally.reordered);
-    report.check(lost == 0, format!("{} moves lose no packet: lost {}", group(moves), group(lost)));
+    moves::check(report, moves, wanted, lost);
     let most = (REORDERED_PER_1000_MOVES * moves).div_ceil(1000);
     let what =
         format!("{} moves reorder at most {} packets: {}", group(moves), group(most), group(reordered));

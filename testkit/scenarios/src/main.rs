@@ -38,7 +38,7 @@ use std::process::ExitCode;
 #[derive(Debug, Parser)]
 #[command(name = "lab/run", arg_required_else_help = true, after_help = scenario::list())]
 struct Args {
-    /// Scenario: iperf, carrier, ladder, rfc8219, fastpath, backends, thesis, pair or demo
+    /// Scenario: iperf, carrier, ladder, rfc8219, fastpath, backends, pair, cluster, thesis or demo
     scenario: String,
     /// Length of the main stage; each scenario has its own default
     #[arg(long, value_name = "N")]
@@ -88,6 +88,9 @@ struct Args {
     /// iperf: another translator as a row, set up by a command (testkit/README.md)
     #[arg(long, value_name = "NAME=COMMAND", value_parser = beside)]
     beside: Vec<(String, PathBuf)>,
+    /// cluster: nodes, 3 to 7 [default: 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(3..=7))]
+    nodes: Option<u8>,
     /// Run as little as possible, to show that a scenario works (its figures are meaningless)
     #[arg(long)]
     brief: bool,
@@ -183,6 +186,7 @@ fn inside(args: &Args, run: fn(&RunOptions) -> anyhow::Result<report::Report>) -
         rows: args.rows.clone(),
         profile: args.profile,
         beside: args.beside.clone(),
+        nodes: args.nodes,
         over: args.over,
         #[cfg(feature = "dpdk")]
         switch: args.switch,

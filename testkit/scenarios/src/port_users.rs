@@ -3,6 +3,7 @@
 //! A log says when its box began and ended to keep a port for an inside host. Two boxes may keep a port for
 //! the same host at one time, and never for different ones.
 
+use crate::report::{Report, group};
 use anyhow::{Context as _, ensure};
 use serde::Deserialize;
 use std::collections::{BTreeMap, HashMap};
@@ -39,16 +40,28 @@ type Place = (String, String, [u16; 2]);
 
 /// Ports and blocks that the logs of all boxes name, with the number of their users.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PortUsers {
-    pub(crate) ports: usize,
-    pub(crate) users: usize,
+struct PortUsers {
+    ports: usize,
+    users: usize,
+}
+
+/// Judges the users of all public ports.
+pub(crate) fn judge(report: &mut Report, gatun: &Path, logs: &[String]) {
+    let users = check(gatun, logs);
+    let why = users.as_ref().err().map(|error| format!("{error:#}"));
+    report.check(why.is_none(), "no public port had two users, at any time, by the logs of all boxes".into());
+    report.notes.extend(why);
+    if let Ok(PortUsers { ports, users }) = users {
+        let (users, ports) = (group(users as u64), group(ports as u64));
+        report.notes.push(format!("The logs have {users} users of {ports} public ports."));
+    }
 }
 
 /// Reads the logs of all boxes, and checks that no port has two users at one time.
 ///
 /// # Errors
 /// A log cannot be read, has lost events, or a port has two users.
-pub(crate) fn check(gatun: &Path, logs: &[String]) -> anyhow::Result<PortUsers> {
+fn check(gatun: &Path, logs: &[String]) -> anyhow::Result<PortUsers> {
     let mut texts = Vec::new();
     for log in logs {
         let said = Command::new(gatun).args(["log", "show", "--store", log]).output()?;

@@ -112,6 +112,20 @@ fn packets_take_the_other_box_of_a_pair_during_each_fault() {
 }
 
 #[test]
+fn connections_outlive_faults_of_a_cluster() {
+    let programs = [("bird", "bird2"), ("etcd", "etcd-server"), ("etcdctl", "etcd-client")];
+    if let Some(why) = gatun_testkit::missing(&programs) {
+        return gatun_testkit::skip(&why);
+    }
+    let Some(report) = report("cluster", "cluster --brief") else { return };
+    let rows = report["tables"][0]["rows"].as_array().unwrap();
+    assert!(rows.len() == 3 && rows.iter().all(|row| row[6] == "0"), "{report}");
+    // Two of three packets arrive at another node than that of their shard.
+    let redirected = |row: &Value| row[7].as_str().unwrap().parse::<u8>().unwrap();
+    assert!(rows.iter().all(|row| (30..90).contains(&redirected(row))), "{report}");
+}
+
+#[test]
 fn a_small_carrier_accounts_for_every_packet() {
     let Some(report) = report("carrier", "carrier --brief") else { return };
     is_accounted_for(&report);

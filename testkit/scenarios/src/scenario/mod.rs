@@ -4,11 +4,13 @@ pub(crate) mod backends;
 pub(crate) mod carrier;
 #[cfg(feature = "dpdk")]
 mod carrier_switch;
+pub(crate) mod cluster;
 pub(crate) mod fastpath;
 pub(crate) mod iperf;
 pub(crate) mod ladder;
 mod moves;
 pub(crate) mod pair;
+mod probe;
 pub(crate) mod rfc8219;
 pub(crate) mod thesis;
 
@@ -55,6 +57,8 @@ pub(crate) struct RunOptions {
     pub(crate) profile: bool,
     /// Names and commands of further translators.
     pub(crate) beside: Vec<(String, std::path::PathBuf)>,
+    /// Nodes of a cluster.
+    pub(crate) nodes: Option<u8>,
     pub(crate) over: Over,
     /// A P4 switch is in the middle.
     #[cfg(feature = "dpdk")]
@@ -143,7 +147,7 @@ fn carrier(options: &RunOptions) -> anyhow::Result<Report> {
 }
 
 /// All scenarios.
-pub(crate) const ALL: [Scenario; 8] = [
+pub(crate) const ALL: [Scenario; 9] = [
     scenario("iperf", "iperf3 through Gatun and through other translators", iperf::run),
     scenario("carrier", "millions of sessions, every packet accounted for", carrier),
     scenario("ladder", "cost of a packet at each step", ladder::run),
@@ -151,6 +155,7 @@ pub(crate) const ALL: [Scenario; 8] = [
     scenario("fastpath", "the kernel fast path: cost of new connections, faults under load", fastpath::run),
     scenario("backends", "small packets, delays and memory of TUN, the fast path and AF_XDP", backends::run),
     scenario("pair", "two boxes with BIRD, and faults of one of them", pair::run),
+    scenario("cluster", "nodes of a cluster with BIRD and etcd, and faults of all of them", cluster::run),
     scenario("thesis", "the benchmark of \"High speed NAT64 with P4\", in its tables' form", thesis::run),
 ];
 

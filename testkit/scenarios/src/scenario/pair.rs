@@ -5,10 +5,11 @@ mod stateful;
 mod stateless;
 
 use super::RunOptions;
-use crate::port_users::{self, PortUsers};
-use crate::report::{Report, group};
+use super::probe::ProbeLoad;
+use crate::port_users;
+use crate::report::{Report, Table};
 use gatun_testkit::PairNetwork;
-use lab::{Fault, Lab, Setup, table};
+use lab::{Fault, Lab, Setup};
 
 const ABOUT: &str = "Two boxes translate the same prefix, and BIRD on them announces the routes of [announce] to two routers: first without sessions (SIIT), then \
 with sessions that they tell each other (NAT64 and [peer]). A client sends a numbered datagram each millisecond in several flows, and keeps TCP connections open; a server \
@@ -28,14 +29,14 @@ pub(crate) fn run(options: &RunOptions) -> anyhow::Result<Report> {
         config: stateless::config,
         settle: || Ok(()),
         examine: |_| Ok(()),
-        flows: options.flows.unwrap_or(flows),
-        connections,
+        load: ProbeLoad { flows: options.flows.unwrap_or(flows), connections, hosts: Vec::new() },
     };
     let (settle, examine) = (stateful::settle, stateful::examine);
     // Four in a short run.
     let connections = if options.brief { connections } else { 10_000 };
     stateful::prepare(&options.programs.gatun)?;
-    let with_sessions = Setup { config: stateful::config, settle, examine, connections, ..setup };
+    let load = ProbeLoad { connections, ..setup.load.clone() };
+    let with_sessions = Setup { config: stateful::config, settle, examine, load, ..setup };
     let (stateless, stateful) = match options.brief {
         true => (&stateless::FAULTS[..1], &stateful::FAULTS[..4]),
         false => (&stateless::FAULTS[..], &stateful::FAULTS[..]),
@@ -43,23 +44,22 @@ pub(crate) fn run(options: &RunOptions) -> anyhow::Result<Report> {
     let net = faults(options, &mut report, ("SIIT", setup), (PairNetwork::new()?, stateless))?;
     faults(options, &mut report, ("NAT64 with [peer]", with_sessions), (net, stateful))?;
     // A port with two users in the tables of running boxes has ended the run.
-    let users = port_users::check(&options.programs.gatun, &[stateful::log(0), stateful::log(1)]);
-    let why = users.as_ref().err().map(|error| format!("{error:#}"));
-    report
-        .check(why.is_none(), "no public port had two users, at any time, by the logs of both boxes".into());
-    report.notes.extend(why);
-    if let Ok(PortUsers { ports, users }) = users {
-        report.notes.push(format!(
-            "The logs have {} users of {} public ports.",
-            group(users as u64),
-            group(ports as u64)
-        ));
-    }
+    port_users::judge(&mut report, &options.programs.gatun, &[stateful::log(0), stateful::log(1)]);
     report.notes.push(
         "BFD: 3 x 50 ms. `stall` is one second, so a stopped daemon is noticed after one second; cut links are noticed by BIRD at once.".into(),
     );
     Ok(report)
 }
+
+const COLUMNS: [&str; 7] = [
+    "fault",
+    "sent",
+    "lost, fault",
+    "longest gap, ms",
+    "lost, return",
+    "longest gap, ms",
+    "connections ended",
+];
 
 /// Plays faults, and adds their table and checks. Returns the network.
 fn faults(
@@ -68,7 +68,7 @@ fn faults(
     (what, setup): (&str, Setup<'_>),
     (net, faults): (PairNetwork, &[Fault]),
 ) -> anyhow::Result<PairNetwork> {
-    let connections = setup.connections;
+    let connections = setup.load.connections;
     let mut lab = Lab::new(net, setup)?;
     let mut outcomes = Vec::new();
     for fault in faults {
@@ -80,12 +80,14 @@ fn faults(
         }
         // A busy machine delays BIRD and the daemons.
         if let Some(most) = fault.gap_max_ms.filter(|_| !options.brief) {
-            report
-                .check(outcome.gap_ms() <= most, format!("{what}, {}: gap of {most} ms at most", fault.name));
+            report.check(
+                outcome.gaps_ms()[0] <= most,
+                format!("{what}, {}: gap of {most} ms at most", fault.name),
+            );
         }
-        outcomes.push((fault, outcome));
+        outcomes.push(outcome.row(fault.name, outcome.gaps_ms()));
     }
     let title = format!("{what}: faults of the box that translates ({connections} TCP connections each)");
-    report.tables.push(table(title, &outcomes));
+    report.tables.push(Table { title, header: COLUMNS.map(Into::into).to_vec(), rows: outcomes });
     lab.end()
 }

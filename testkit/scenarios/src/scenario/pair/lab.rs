@@ -1,28 +1,17 @@
 //! Network, boxes and client of `pair`, and faults while numbered packets pass.
 
 use crate::middle::{Gatun, Place, Programs};
-use crate::report::{Table, group};
+use crate::scenario::probe::{Outcome, Probe, ProbeLoad, QUIET, echo};
 use anyhow::Context as _;
 use gatun_testkit::pair::SERVER;
 use gatun_testkit::{PairNetwork, Process, wait_until};
 use rustix::process::Signal;
-use serde::Deserialize;
-use std::io::Write as _;
-use std::path::Path;
-use std::process::{ChildStdin, Stdio};
 use std::time::Duration;
 
 /// One of the public addresses.
 pub(super) const PUBLIC: &str = "192.0.2.1";
-const PORT: &str = "7";
 /// Time limit of programs to begin and to end.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
-/// Time limit for the client's connections.
-const OPEN_MAX: Duration = Duration::from_secs(120);
-/// File that the client makes once its connections are open; /run belongs to the sandbox.
-const READY: &str = "/run/pair-ready";
-/// Time without a fault before each one, and after its end.
-const QUIET: Duration = Duration::from_secs(2);
 
 /// Action on both boxes.
 pub(super) type Act = fn(&mut Lab<'_>) -> anyhow::Result<()>;
@@ -51,56 +40,7 @@ pub(super) struct Setup<'p> {
     pub(super) settle: fn() -> anyhow::Result<()>,
     /// Examines running boxes, during a fault and after it.
     pub(super) examine: fn(&[usize]) -> anyhow::Result<()>,
-    /// Flows of datagrams, and TCP connections.
-    pub(super) flows: u32,
-    pub(super) connections: u32,
-}
-
-/// Report of the client.
-#[derive(Deserialize)]
-pub(super) struct Outcome {
-    phases: [Phase; 3],
-    /// TCP connections that have ended, or whose last bytes were not echoed.
-    pub(super) ended: u64,
-}
-
-#[derive(Deserialize)]
-pub(super) struct Phase {
-    sent: u64,
-    lost: u64,
-    gap_ms: f64,
-    received: u64,
-}
-
-impl Outcome {
-    /// Lost packets of the fault. Those on their way at its beginning were sent before it.
-    pub(super) fn lost(&self) -> u64 {
-        let [before, away, _] = &self.phases;
-        before.lost + away.lost
-    }
-
-    /// Longest gap of the fault, ms. It may begin with a packet that was answered before.
-    pub(super) fn gap_ms(&self) -> f64 {
-        self.phases[0].gap_ms.max(self.phases[1].gap_ms)
-    }
-
-    /// Returns whether packets passed during the fault and after it.
-    pub(super) fn goes_on(&self) -> bool {
-        self.phases[1..].iter().all(|phase| phase.received > 0)
-    }
-
-    fn row(&self, fault: &Fault) -> Vec<String> {
-        let [_, _, back] = &self.phases;
-        vec![
-            fault.name.to_owned(),
-            group(self.phases.iter().map(|phase| phase.sent).sum()),
-            group(self.lost()),
-            format!("{:.0}", self.gap_ms()),
-            group(back.lost),
-            format!("{:.0}", back.gap_ms),
-            group(self.ended),
-        ]
-    }
+    pub(super) load: ProbeLoad,
 }
 
 impl Fault {
@@ -108,21 +48,6 @@ impl Fault {
     pub(super) const fn new(name: &'static str, begin: Act, end: Act) -> Fault {
         Fault { name, begin, end, used: 1, running: &[1], gap_max_ms: None, is_lossless: false }
     }
-}
-
-/// Table of the outcomes of faults.
-pub(super) fn table(title: String, outcomes: &[(&Fault, Outcome)]) -> Table {
-    let header = [
-        "fault",
-        "sent",
-        "lost, fault",
-        "longest gap, ms",
-        "lost, return",
-        "longest gap, ms",
-        "connections ended",
-    ];
-    let rows = outcomes.iter().map(|(fault, outcome)| outcome.row(fault)).collect();
-    Table { title, header: header.map(Into::into).to_vec(), rows }
 }
 
 /// Both boxes, and an echo server.
@@ -135,8 +60,8 @@ pub(super) struct Lab<'p> {
 
 impl<'p> Lab<'p> {
     pub(super) fn new(net: PairNetwork, setup: Setup<'p>) -> anyhow::Result<Lab<'p>> {
-        let echo = Process::start(net.server.python(include_str!("echo.py"), &[PORT]).stdout(Stdio::null()))?;
-        let mut lab = Lab { net, setup, boxes: [None, None], _echo: echo };
+        let _echo = echo(&net)?;
+        let mut lab = Lab { net, setup, boxes: [None, None], _echo };
         lab.start(0)?;
         lab.start(1)?;
         (lab.setup.settle)()?;
@@ -184,31 +109,19 @@ impl<'p> Lab<'p> {
 
     /// Sends packets before a fault, while it lasts, and after it.
     pub(super) fn during(&mut self, fault: &Fault, hold: Duration) -> anyhow::Result<Outcome> {
-        let Setup { flows, connections, .. } = self.setup;
-        let server = "2001:db8:64::c633:6402";
-        let (flows, connections) = (flows.to_string(), connections.to_string());
-        let arguments = [server, PORT, &flows, &connections, READY];
-        // It is there if this is not the first fault.
-        let _ = std::fs::remove_file(READY);
-        let mut probe = self.net.client.python(include_str!("probe.py"), &arguments);
-        let (probe, mut phases) = Process::start_with_input(probe.stdout(Stdio::piped()))?;
-        let next = |phases: &mut ChildStdin| phases.write_all(b"next\n").context("the client has ended");
-        wait_until("the client's connections are open", OPEN_MAX, || Path::new(READY).exists())?;
+        let mut probe = Probe::start(&self.net, &self.setup.load)?;
         std::thread::sleep(QUIET);
-        next(&mut phases)?;
+        probe.next()?;
         (fault.begin)(self)?;
         self.net.wait_until_used(fault.used, PUBLIC).with_context(|| fault.name)?;
         std::thread::sleep(hold);
         (self.setup.examine)(fault.running).with_context(|| fault.name)?;
-        next(&mut phases)?;
+        probe.next()?;
         (fault.end)(self)?;
         (self.setup.settle)().with_context(|| fault.name)?;
         (self.setup.examine)(&[0, 1]).with_context(|| fault.name)?;
         self.net.wait_until_used(0, PUBLIC).with_context(|| fault.name)?;
         std::thread::sleep(QUIET);
-        drop(phases);
-        let (status, said) = probe.output(PATIENCE)?;
-        anyhow::ensure!(status.success(), "{}: the client failed: {said}", fault.name);
-        serde_json::from_str(&said).with_context(|| format!("{}: {said}", fault.name))
+        probe.end().with_context(|| fault.name)
     }
 }

@@ -3,28 +3,30 @@
 import collections, json, math, os, resource, select, socket, sys, time
 
 address, port, flows, connections = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
-# The file exists once all connections are open.
-ready = sys.argv[5]
+# The file exists once all connections are open. The hosts' addresses follow.
+ready, hosts = sys.argv[5], sys.argv[6:] or ["::"]
 EVERY_S, GRACE_S = 0.001, 15.0
 # Time between two slices of the connections, each of which says something in each round.
 SLICE_S, ROUND_S = 0.01, max(0.1, connections / 1000)
 _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
-def datagrams():
+def datagrams(number):
     one = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
     one.setblocking(False)
+    one.bind((hosts[number % len(hosts)], 0))
     one.connect((address, port))
     return one
 
-def stream():
-    one = socket.create_connection((address, port), timeout=10)
+def stream(number):
+    host = (hosts[number % len(hosts)], 0)
+    one = socket.create_connection((address, port), timeout=10, source_address=host)
     one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     one.setblocking(False)
     return one
 
-udp = [datagrams() for _ in range(flows)]
-tcp = {one: [0, 0] for one in (stream() for _ in range(connections))}
+udp = [datagrams(number) for number in range(flows)]
+tcp = {one: [0, 0] for one in map(stream, range(connections))}
 ended = []
 sent_in, arrived = [], {}
 phases = [time.monotonic()]
@@ -103,13 +105,21 @@ while time.monotonic() < last and any(said > heard for said, heard in tcp.values
 take(0.2)
 silent = sum(said > heard for said, heard in tcp.values())
 times = sorted(arrived.values())
+by_flow = collections.defaultdict(list)
+for number, at in arrived.items():
+    by_flow[number % flows].append(at)
 report = []
+
+def longest(times, begin, until):
+    # A gap belongs to the phase in which it begins.
+    return 1e3 * max([b - a for a, b in zip(times, times[1:]) if begin <= a < until], default=0)
+
 for n, begin in enumerate(phases):
     until = phases[n + 1] if n + 1 < len(phases) else float("inf")
     within = [at for at in times if begin <= at < until]
-    # A gap belongs to the phase in which it begins.
-    gap = max([b - a for a, b in zip(times, times[1:]) if begin <= a < until], default=0)
+    of_flow = max((longest(sorted(times), begin, until) for times in by_flow.values()), default=0)
     numbers = [number for number, phase in enumerate(sent_in) if phase == n]
     lost = sum(number not in arrived for number in numbers)
-    report.append({"sent": len(numbers), "lost": lost, "gap_ms": 1e3 * gap, "received": len(within)})
+    report.append({"sent": len(numbers), "lost": lost, "gap_ms": longest(times, begin, until),
+                   "flow_gap_ms": of_flow, "received": len(within)})
 print(json.dumps({"phases": report, "ended": len(ended) + silent, "why": sorted(set(ended))}))

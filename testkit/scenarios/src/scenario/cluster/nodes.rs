@@ -1,0 +1,127 @@
+//! Configurations of the nodes of `cluster`, and their answers.
+
+use anyhow::{Context as _, ensure};
+use gatun_api::client::Client;
+use gatun_api::types::{BackupPhase, Cluster, ClusterShard, ClusterState};
+use std::io::Read as _;
+use std::path::Path;
+use std::process::Command;
+
+/// Directory of the certificates; /run belongs to the sandbox.
+const CERTIFICATES: &str = "/run/cluster-certificates";
+const SHARDS: usize = 16;
+
+/// Name of a node.
+pub(super) fn name(number: usize) -> String {
+    char::from(b'a' + number as u8).into()
+}
+
+/// Makes the certificates of the nodes.
+pub(super) fn prepare(gatun: &Path, count: usize) -> anyhow::Result<()> {
+    let names = (0..count).map(name);
+    let said = Command::new(gatun).args(["cluster", "init", CERTIFICATES]).args(names).output()?;
+    ensure!(said.status.success(), "gatun cluster init: {}", String::from_utf8_lossy(&said.stderr));
+    Ok(())
+}
+
+/// Configuration of a node.
+pub(super) fn config(number: usize, count: usize, etcd: &[String]) -> String {
+    let node = |n: usize| {
+        format!(
+            "[[cluster.nodes]]\nname = \"{}\"\npeer = \"10.0.9.{n}:7465\"\ntunnel = \"10.0.8.{n}\"\n",
+            name(n - 1)
+        )
+    };
+    let (nodes, me): (String, String) = ((1..=count).map(node).collect(), name(number));
+    format!(
+        "[[port]]\ndevice = \"nat64\"\n[translator]\nown4 = \"10.9.9.9\"\n[[pool]]\nname = \"res\"\nprefixes = [\"192.0.2.0/27\"]\n\
+         [[nat64]]\nname = \"lab\"\npool6 = \"2001:db8:64::/96\"\nsubscriber = \"/128\"\n[state]\ndirectory = \"{}\"\n\
+         [log]\ndirectory = \"{}\"\n[api]\nlisten = \"unix:{}\"\n[announce]\nstall = \"1s\"\nreturn_after = \"500ms\"\n\
+         [cluster]\nnode = \"{me}\"\ndirectory = \"{CERTIFICATES}/{me}\"\nshards = {SHARDS}\nlease = \"2s\"\nhold = \"60s\"\n\
+         own_ports = 2_000\netcd = {etcd:?}\n{nodes}",
+        state(number),
+        log(number),
+        socket(number)
+    )
+}
+
+/// Public addresses of the pool.
+pub(super) fn addresses() -> impl Iterator<Item = String> {
+    (0..32).map(|n| format!("192.0.2.{n}"))
+}
+
+/// Directory of a node's state.
+pub(super) fn state(number: usize) -> String {
+    format!("/run/node-{number}/state")
+}
+
+/// Directory of a node's log, which outlives the loss of its state.
+pub(super) fn log(number: usize) -> String {
+    format!("/run/node-{number}/log")
+}
+
+fn socket(number: usize) -> String {
+    format!("/run/node-{number}/api.sock")
+}
+
+/// Runs `gatun cluster` at a node.
+pub(super) fn ask(gatun: &Path, number: usize, words: &[&str]) -> anyhow::Result<()> {
+    let mut command = Command::new(gatun);
+    command.arg("cluster").args(words).args(["--socket", &socket(number)]);
+    let said = command.output()?;
+    ensure!(said.status.success(), "{words:?}: {}", String::from_utf8_lossy(&said.stderr));
+    Ok(())
+}
+
+/// The cluster as a node knows it.
+pub(super) fn cluster(number: usize) -> anyhow::Result<Cluster> {
+    let answer = Client::new(socket(number)).get("/v1/cluster");
+    answer.map_err(|error| anyhow::anyhow!("{error}")).with_context(|| format!("node {}", name(number)))
+}
+
+/// Returns whether a node is registered, and knows an owner and a ready backup of each shard. These nodes own
+/// all shards, and each has some.
+pub(super) fn is_whole(number: usize, owners: &[usize]) -> bool {
+    let Ok(cluster) = cluster(number) else { return false };
+    let is_ready = |shard: &ClusterShard| shard.backup.is_some() && shard.phase == Some(BackupPhase::Ready);
+    let owned = |node: &usize| {
+        let node = Some(name(*node));
+        cluster.shards.iter().filter(|shard| shard.owner == node).count()
+    };
+    let counts: Vec<usize> = owners.iter().map(owned).collect();
+    cluster.state == ClusterState::Registered
+        && counts.iter().sum::<usize>() == SHARDS
+        && counts.iter().all(|count| *count > 0)
+        && cluster.shards.iter().all(is_ready)
+}
+
+/// Returns whether a node knows other owners of all shards than this one.
+pub(super) fn owns_nothing(of: usize, by: usize) -> bool {
+    let owner = Some(name(of));
+    let is_other = |shard: &ClusterShard| shard.owner.is_some() && shard.owner != owner;
+    cluster(by).is_ok_and(|cluster| cluster.shards.len() == SHARDS && cluster.shards.iter().all(is_other))
+}
+
+/// Packets that a node has received, and sent to other nodes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct NodeTraffic {
+    pub(super) received: u64,
+    pub(super) redirected: u64,
+}
+
+/// Reads a node's metrics.
+pub(super) fn traffic(number: usize) -> anyhow::Result<NodeTraffic> {
+    let (mut text, client) = (String::new(), Client::new(socket(number)));
+    let metrics = client.open("GET", "/metrics", b"").map_err(|error| anyhow::anyhow!("{error}"));
+    metrics?.read_to_string(&mut text)?;
+    let of = |wanted: &dyn Fn(&str) -> bool| -> u64 {
+        let values = text.lines().filter(|line| wanted(line)).filter_map(|line| line.rsplit(' ').next());
+        values.filter_map(|value| value.parse::<u64>().ok()).sum()
+    };
+    let is_received =
+        |line: &str| line.starts_with("gatun_worker_packets_total{") && line.contains("fate=\"received\"");
+    Ok(NodeTraffic {
+        received: of(&is_received),
+        redirected: of(&|line| line.starts_with("gatun_worker_redirected_packets_total{")),
+    })
+}

@@ -111,7 +111,8 @@ pub fn next<N: Clone + PartialEq>(
         Part::Backup(Phase::Leaving) => write(Change::Leave, leave(rules, record, me, facts.has_dropped)),
         Part::Backup(_) => {
             let claimed = claim((rules, timing), record, me, &facts.absence);
-            write(Change::Claim, claimed)
+            // Without the state, it waits until the owner translates nothing any more.
+            write(Change::Claim, claimed.filter(|_| facts.has_state))
                 .or_else(|| write(Change::Take, take((rules, timing), record, me, &facts.absence)))
         }
         Part::None if facts.target.is_some_and(|target| target.first == *me) => {
@@ -132,8 +133,12 @@ fn of_owner<N: Clone + PartialEq>(
     let write =
         |change: Change, record: Option<ShardRecord<N>>| record.map(|record| Next::Write(change, record));
     let yielded = write(Change::Yield, yield_to_backup(record, me, facts.has_state));
-    if yielded.is_some() || !facts.has_state {
-        return yielded;
+    let removed = || write(Change::Remove, remove((rules, timing), record, me, &facts.absence));
+    if let Some(step) = yielded.or_else(removed) {
+        return Some(step);
+    }
+    if !facts.has_state {
+        return None;
     }
     let Some(backup) = &record.backup else {
         let target = facts.target?;
@@ -142,9 +147,6 @@ fn of_owner<N: Clone + PartialEq>(
         return is_here(node)
             .then(|| write(Change::ChooseBackup, choose_backup(record, me, node.clone())))?;
     };
-    if let removed @ Some(_) = write(Change::Remove, remove((rules, timing), record, me, &facts.absence)) {
-        return removed;
-    }
     if backup.phase == Phase::Ready && facts.is_other_away {
         return write(Change::NotReady, not_ready(record, me));
     }

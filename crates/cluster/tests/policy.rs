@@ -135,3 +135,35 @@ fn a_promise_keeps_its_giver_from_a_claim() {
     let word = Absence { gone_ms: Some(600), promised_claim_ms: 9, ..Absence::default() };
     assert!(claim(word).is_some(), "the operator's word needs no lease");
 }
+
+/// Returns the next write of a node without state, if the other holder is dead for some time.
+fn without_state(record: &ShardRecord<u8>, me: u8, dead: Dead) -> Option<(Change, ShardRecord<u8>)> {
+    let target = Target { first: 1, second: Some(2) };
+    let facts = Facts { has_state: false, ..facts(&me, &target, Some(record), dead) };
+    match next((&ClusterRules::default(), &TIMING), Some(record), &facts, &|_| true) {
+        Next::Write(change, new) => Some((change, new)),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_backup_without_state_waits_for_the_end_of_the_hold() {
+    let mut record = None;
+    settle(&mut record, &Target { first: 1, second: Some(2) }, None);
+    let record = record.unwrap();
+    assert_eq!(record.phase(), Some(Phase::Ready));
+    assert_eq!(without_state(&record, 2, Some((1, 30_000))), None);
+    assert_eq!(without_state(&record, 2, Some((1, 90_000))).map(|(change, _)| change), Some(Change::Take));
+}
+
+#[test]
+fn an_owner_without_state_removes_a_dead_backup() {
+    let record = create(1);
+    let target = Target { first: 1, second: Some(2) };
+    let facts = facts(&1, &target, Some(&record), None);
+    let chosen = next((&ClusterRules::default(), &TIMING), Some(&record), &facts, &|_| true);
+    let Next::Write(Change::ChooseBackup, record) = chosen else { panic!("{chosen:?}") };
+    assert_eq!(without_state(&record, 1, Some((2, 30_000))), None);
+    let (change, record) = without_state(&record, 1, Some((2, 90_000))).unwrap();
+    assert_eq!((change, record.backup), (Change::Remove, None));
+}

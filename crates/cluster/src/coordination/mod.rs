@@ -255,6 +255,10 @@ impl Coordination {
             return;
         }
         if !self.may_write() {
+            // No release follows now, and packets go on.
+            if self.shards[place].order == Order::Tell {
+                self.shards[place].order = Order::Keep;
+            }
             return;
         }
         let (rules, timing) = (self.settings.rules, self.settings.timing);

@@ -9,7 +9,7 @@ pub(super) struct Facts(Vec<(RelationFacts, bool, bool)>);
 
 impl Facts {
     pub(super) fn new(now_ms: u64, node: &Node) -> Facts {
-        Facts((0..node.shards.len()).map(|shard| node.facts(now_ms, shard as u8)).collect())
+        Facts(node.numbers().map(|shard| node.facts(now_ms, shard)).collect())
     }
 }
 

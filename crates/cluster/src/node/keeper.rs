@@ -104,7 +104,7 @@ impl Node {
     /// Passes links, rights and fences to the engines, if they have changed.
     fn begin_setup(&mut self, engines: &mut dyn Engines) -> bool {
         let differs = |state: &ShardState| state.is_unset || state.engine != Some(state.wanted);
-        let changed: Vec<(u8, Grant)> = (0u8..)
+        let changed: Vec<(u8, Grant)> = (0..=u8::MAX)
             .zip(&self.shards)
             .filter(|(_, state)| differs(state))
             .map(|(shard, state)| (shard, state.wanted))
@@ -157,7 +157,7 @@ impl Node {
             (StandbySweep::ForgetPeer, |state| state.needs_forget || state.needs_fresh),
         ];
         needs.into_iter().find_map(|(sweep, need)| {
-            let due = (0u8..).zip(&self.shards).filter(|(_, state)| need(state) && state.is_quiet());
+            let due = (0..=u8::MAX).zip(&self.shards).filter(|(_, state)| need(state) && state.is_quiet());
             let shards: ShardSet = due.map(|(shard, _)| shard).collect();
             let cursors = vec![FeedCursor::default(); workers];
             (!shards.is_empty()).then_some(RunningSweep { sweep, shards, cursors, reads: None })
@@ -186,18 +186,19 @@ impl Node {
 
     /// Ends the sessions that the other holders were told of and have not acknowledged. They are told again.
     fn begin_revoke(&mut self, shards: ShardSet, engines: &mut dyn Engines) {
-        let mut lists = vec![Vec::new(); engines.workers()];
+        let mut known = vec![ShardSet::NONE; self.others.len()];
         for shard in shards.iter() {
             let state = &mut self.shards[usize::from(shard)];
-            let Some(number) = state.assigned else { continue };
-            let Some(flows) = self.others[number].member.unacknowledged(shard) else {
+            match state.assigned.filter(|number| !self.others[*number].member.unsure().contains(shard)) {
+                Some(number) => known[number].insert(shard),
                 // Nobody knows which ones: the shard waits for a right.
-                state.is_unsure = true;
-                continue;
-            };
-            let share = state.wanted.share;
-            for flow in flows.into_iter().filter(|flow| !keeps(&self.addresses, share, self.own_ports, flow))
-            {
+                None => state.is_unsure = true,
+            }
+        }
+        let mut lists = vec![Vec::new(); engines.workers()];
+        for (other, shards) in self.others.iter().zip(known).filter(|(_, shards)| !shards.is_empty()) {
+            let flows = other.member.unacknowledged(shards).into_iter();
+            for flow in flows.filter(|flow| !self.keeps(flow)) {
                 if let Some(worker) = engines.owner_of_address(flow.outside.0) {
                     lists[worker].push(PeerCommand::new(PeerAction::Revoke(flow)));
                 }
@@ -208,6 +209,16 @@ impl Node {
             some.map(|(worker, commands)| (worker, EngineRequest::Commands(commands))).collect();
         self.keeper.work = Some(Work::Revoke(shards));
         self.keeper.requests.submit(engines, requests);
+    }
+
+    /// Returns whether a flow has a port that the node has a right to.
+    fn keeps(&self, flow: &OutsideFlow) -> bool {
+        let (address, port) = flow.outside;
+        let range = self.addresses.iter().find(|range| (range.first..=range.last).contains(&address));
+        range.zip(range.and_then(|range| self.shards.get(range.shard))).is_some_and(|(range, state)| {
+            let right = right(range, state.wanted.share, self.own_ports);
+            (right.first..=right.last).contains(&port)
+        })
     }
 
     fn revoked(&mut self, shards: ShardSet) {
@@ -227,14 +238,4 @@ fn right(range: &AddressRange, share: Share, own_ports: u16) -> PortRight {
         Share::Shared(side) => of(side, true),
         Share::All => PortRight { first: range.ports.0, last: range.ports.1, is_owner: true },
     }
-}
-
-/// Returns whether a flow has a port that the node has a right to.
-fn keeps(addresses: &[AddressRange], share: Share, own_ports: u16, flow: &OutsideFlow) -> bool {
-    let (address, port) = flow.outside;
-    let range = addresses.iter().find(|range| (range.first..=range.last).contains(&address));
-    range.is_some_and(|range| {
-        let right = right(range, share, own_ports);
-        (right.first..=right.last).contains(&port)
-    })
 }

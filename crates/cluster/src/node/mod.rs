@@ -129,7 +129,7 @@ impl Node {
         let number = |name: &NodeName| others.iter().position(|other| other.name == *name);
         let shards: Vec<ShardState> =
             saved.iter().map(|saved| ShardState::new(now_ms, &of, saved, &number)).collect();
-        for (shard, state) in (0u8..).zip(&shards) {
+        for (shard, state) in (0..=u8::MAX).zip(&shards) {
             if let Some(number) = state.assigned.filter(|_| state.is_unsure) {
                 others[number].member.is_unsure_of(shard);
             }
@@ -148,6 +148,11 @@ impl Node {
             version: 1,
             taken: (0, 0),
         }
+    }
+
+    /// Numbers of the shards, of which there are up to 256.
+    fn numbers(&self) -> impl Iterator<Item = u8> + use<> {
+        (0..=u8::MAX).take(self.shards.len())
     }
 
     /// Names of the other nodes, in the order of their numbers.
@@ -190,8 +195,8 @@ impl Node {
         let version = (self.coordination.version(), self.version);
         let mut store = self.held.around(store, version != self.taken);
         self.coordination.turn(now_ms, &mut store, &facts);
-        for shard in 0..self.shards.len() {
-            self.follow(now_ms, shard as u8, engines);
+        for shard in self.numbers() {
+            self.follow(now_ms, shard, engines);
         }
         self.tell_places(now_ms, engines);
     }

@@ -22,7 +22,7 @@ impl Node {
     pub(super) fn tell_places(&mut self, now_ms: u64, engines: &mut dyn super::NodeEngines) {
         let mut places =
             Places { translated: [Place::Nowhere; 256], owned: ShardSet::NONE, backed: ShardSet::NONE };
-        for shard in 0..self.shards.len() as u8 {
+        for shard in self.numbers() {
             places.translated[usize::from(shard)] = self.place(now_ms, shard, &mut places);
         }
         if self.places.as_ref() != Some(&places) {

@@ -21,9 +21,8 @@ impl Node {
                 }
             }
             if now_ms >= self.others[number].ask_ms && self.others[number].member.exchange.is_established() {
-                let shards = (0..self.shards.len() as u8)
-                    .filter_map(|shard| Some((shard, self.seats(shard, number)?)))
-                    .collect();
+                let shards =
+                    self.numbers().filter_map(|shard| Some((shard, self.seats(shard, number)?))).collect();
                 self.others[number].member.exchange.ask(now_ms, shards);
                 self.others[number].ask_ms = now_ms + quarter_ms;
             }

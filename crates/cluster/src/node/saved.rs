@@ -21,6 +21,10 @@ pub struct SavedShard {
     pub pending: Option<(ShardRecord<NodeName>, i64)>,
     /// True if the node had the shard's state.
     pub has_state: bool,
+    /// True if it may have had mappings that the other holder does not know, but may own the shard.
+    pub is_unsure: bool,
+    /// True if a former holder's knowledge, or that of a holder without state, was not forgotten yet.
+    pub needs_forget: bool,
 }
 
 impl SavedShard {
@@ -88,15 +92,16 @@ impl Node {
         }
         self.taken = version;
         self.held.is_saved = false;
-        let shards = (0u8..).zip(&self.shards).map(|(shard, state)| {
+        let shards = (0..=u8::MAX).zip(&self.shards).map(|(shard, state)| {
             let SavedRecord { record, pending } = self.coordination.saved(shard);
-            SavedShard { record, pending, has_state: state.has_state }
+            let (has_state, is_unsure, needs_forget) = state.saved();
+            SavedShard { record, pending, has_state, is_unsure, needs_forget }
         });
         Some(SavedNode { shards: shards.collect() })
     }
 
     /// The latest standing is saved.
     pub fn note_saved(&mut self) {
-        self.held.is_saved = true;
+        self.held.is_saved = self.taken == (self.coordination.version(), self.version);
     }
 }

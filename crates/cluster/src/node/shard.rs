@@ -3,7 +3,7 @@
 use super::saved::SavedShard;
 use super::{Node, NodeEngines, side};
 use crate::coordination::{CoordinationSettings, Order, Rights, ShardStatus};
-use crate::record::{NodeName, Part, Phase};
+use crate::record::{NodeName, Part, Phase, ShardRecord};
 use crate::transitions::needs_right;
 use gatun_nat::standby::PeerLink;
 use gatun_peer::member::SharedShard;
@@ -72,8 +72,12 @@ pub(super) struct ShardState {
     /// End of the time for which the node may go on with mappings that the backup does not know, if it may
     /// have some.
     pub(super) claimable_until: Option<u64>,
+    /// True if the backup could claim the shard at the last look.
+    was_claimable: bool,
     /// True if nobody knows which mappings the backup does not know.
     pub(super) is_unsure: bool,
+    /// Things that the next process needs to know, as of the last look.
+    noted: (bool, bool, bool),
     /// The backup has acknowledged everything, for a release.
     was_told: bool,
 }
@@ -89,13 +93,16 @@ impl ShardState {
         let pending = saved.pending.as_ref().map(|(record, _)| record);
         let mut records = saved.record.iter().chain(pending);
         let other = saved.record.as_ref().and_then(|record| record.other(&of.me));
+        let could_be_claimed = |record: &ShardRecord<NodeName>| {
+            record.part(&of.me) == Part::Owner && needs_right(&of.rules, record)
+        };
         ShardState {
             seat: 0,
             relation: 0,
             has_state: saved.has_state,
             has_dropped: false,
             needs_drop: !saved.has_state,
-            needs_forget: false,
+            needs_forget: saved.has_state && saved.needs_forget,
             needs_fresh: false,
             needs_revoke: false,
             related: None,
@@ -107,10 +114,19 @@ impl ShardState {
             wanted: NOTHING,
             is_unset: false,
             claimable_until: None,
-            // Its records may have been on their way.
-            is_unsure: saved.has_state && records.any(|record| needs_right(&of.rules, record)),
+            was_claimable: false,
+            noted: (false, false, false),
+            // Its records may have been on their way. A backup assigns ports of its own range alone.
+            is_unsure: saved.has_state && (saved.is_unsure || records.any(could_be_claimed)),
             was_told: false,
         }
+    }
+
+    /// Returns what the next process needs to know: whether the node has the state, whether the other holder
+    /// may own the shard without all of it, and whether something has to be forgotten.
+    pub(super) fn saved(&self) -> (bool, bool, bool) {
+        let is_unsure = self.is_unsure || self.needs_revoke || self.claimable_until.is_some();
+        (self.has_state, is_unsure, self.needs_forget || self.needs_fresh)
     }
 
     /// Returns whether the engines assign no shared port.
@@ -176,14 +192,15 @@ impl Node {
     /// Follows the record and the rights of a shard.
     pub(super) fn follow(&mut self, now_ms: u64, shard: u8, engines: &mut dyn NodeEngines) {
         let look = self.look_at(shard);
-        let before = self.shards[usize::from(shard)].has_state;
         self.note_record(now_ms, shard, &look);
         self.note_state(now_ms, shard, &look);
         self.note_unsure(shard, &look);
         self.note_claim(now_ms, shard, &look);
         self.shards[usize::from(shard)].wanted = self.wanted(now_ms, shard, &look);
         self.relate(now_ms, shard, &look, engines);
-        self.version += u64::from(self.shards[usize::from(shard)].has_state != before);
+        let state = &mut self.shards[usize::from(shard)];
+        let saved = state.saved();
+        self.version += u64::from(std::mem::replace(&mut state.noted, saved) != saved);
     }
 
     fn look_at(&self, shard: u8) -> Look {
@@ -245,8 +262,11 @@ impl Node {
         if !state.is_unsure {
             return;
         }
-        let is_known =
-            state.assigned.is_none_or(|number| self.others[number].member.unacknowledged(shard).is_some());
+        let is_known = match state.assigned {
+            Some(number) => !self.others[number].member.unsure().contains(shard),
+            // The configuration may lack the other holder.
+            None => look.side.is_none(),
+        };
         match look.rights.part {
             _ if is_known => state.is_unsure = false,
             // Nobody could claim it.
@@ -278,14 +298,19 @@ impl Node {
         } else if rights.part == Part::Owner {
             state.was_told = false;
         }
+        let could_be_claimed = std::mem::replace(&mut state.was_claimable, rights.can_be_claimed);
         match rights.part {
             Part::Owner if rights.can_be_claimed => {
-                if state.claimable_until.is_some() || !state.is_lowered() && state.has_state {
+                // Lowered engines have what they assigned before it could be claimed.
+                let may_have_untold = state.has_state && !(could_be_claimed && state.is_lowered());
+                if state.claimable_until.is_some() || may_have_untold {
                     state.claimable_until = Some(rights.keep_until);
                 }
                 let is_over = state.claimable_until.is_some_and(|until| until <= now_ms + lead_ms);
                 state.needs_revoke |= is_over && !state.is_unsure && rules.revoke;
             }
+            // Nobody else can claim it.
+            Part::Owner if look.side.is_none() => (state.claimable_until, state.needs_revoke) = (None, false),
             Part::Owner if !state.needs_revoke => state.claimable_until = None,
             Part::Owner => {}
             Part::Backup(_) if state.claimable_until.is_some() => {
@@ -305,7 +330,7 @@ impl Node {
         let (lead_ms, rules) = (self.lead_ms(), self.coordination.settings().rules);
         let tried = |number: usize| {
             let member = &self.others[number].member;
-            member.has_tried() && member.shared(shard).is_reserved
+            member.has_tried(shard) && member.shared(shard).is_reserved
         };
         let is_reserved = look.number.is_none_or(tried);
         let state = &mut self.shards[usize::from(shard)];
@@ -379,11 +404,12 @@ impl Node {
         }
         let Some(number) = look.number.filter(|_| !is_over && is_low && state.is_clean()) else { return };
         state.related = Some(number);
-        let is_live = state.engine.is_some_and(|grant| grant.link == PeerLink::Live)
-            && state.wanted.link == PeerLink::Live;
         let reports = look.status.order == Order::Tell && state.is_lowered();
         let member = &mut self.others[number].member;
         member.set_relation(now_ms, shard, seats, state.has_state);
+        let is_live = state.engine.is_some_and(|grant| grant.link == PeerLink::Live)
+            && state.wanted.link == PeerLink::Live
+            && state.joins == member.shared(shard).joins;
         member.set_live(shard, is_live);
         member.report_all(shard, reports);
     }
@@ -391,7 +417,7 @@ impl Node {
     /// Gives the records of all shards to their slots, once.
     pub(super) fn assign_first(&mut self, engines: &mut dyn NodeEngines) {
         if self.places.is_none() {
-            for (shard, state) in (0u8..).zip(&self.shards) {
+            for (shard, state) in (0..=u8::MAX).zip(&self.shards) {
                 engines.assign(shard, state.assigned);
             }
         }

@@ -63,7 +63,7 @@ impl Node {
     /// Returns the state.
     pub fn status(&self, now_ms: u64) -> ClusterStatus {
         ClusterStatus {
-            shards: (0..self.shards.len()).map(|shard| self.held(now_ms, shard as u8)).collect(),
+            shards: self.numbers().map(|shard| self.held(now_ms, shard)).collect(),
             nodes: self.coordination.nodes(now_ms),
             members: (0..self.others.len()).map(|number| self.member_status(number)).collect(),
             error: self.coordination.error().cloned(),
@@ -93,7 +93,7 @@ impl Node {
             name: other.name.clone(),
             is_open: other.member.exchange.is_established(),
             differences: other.member.exchange.differences().to_vec(),
-            shards: (0..self.shards.len() as u8).filter(is_joined).collect(),
+            shards: self.numbers().filter(is_joined).collect(),
             counters: other.member.counters(),
         }
     }

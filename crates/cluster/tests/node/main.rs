@@ -10,6 +10,7 @@
 mod boxes;
 #[path = "../../../peer/tests/support/engines.rs"]
 mod engines;
+mod many;
 #[path = "../simulation/server.rs"]
 mod server;
 mod world;

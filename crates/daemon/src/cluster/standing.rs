@@ -51,15 +51,19 @@ struct StoredShard {
     record: Option<String>,
     pending: Option<(String, i64)>,
     has_state: bool,
+    is_unsure: bool,
+    needs_forget: bool,
 }
 
 impl StoredShard {
     fn new(of: &SavedShard) -> StoredShard {
-        let SavedShard { record, pending, has_state } = of;
+        let SavedShard { record, pending, has_state, is_unsure, needs_forget } = of;
         StoredShard {
             record: record.as_ref().map(ToString::to_string),
             pending: pending.as_ref().map(|(record, revision)| (record.to_string(), *revision)),
             has_state: *has_state,
+            is_unsure: *is_unsure,
+            needs_forget: *needs_forget,
         }
     }
 
@@ -72,7 +76,8 @@ impl StoredShard {
             record.map_or(Some(None), |one| one.map(Some))?,
             pending.map_or(Some(None), |one| one.map(Some))?,
         );
-        Some(SavedShard { record, pending, has_state: self.has_state })
+        let StoredShard { has_state, is_unsure, needs_forget, .. } = *self;
+        Some(SavedShard { record, pending, has_state, is_unsure, needs_forget })
     }
 }
 
@@ -150,6 +155,8 @@ mod tests {
                     record: Some(record("epoch=7 owner=a@3 backup=b@7 phase=ready")),
                     pending: Some((record("epoch=8 owner=b@7 backup=a@3 phase=ready"), 42)),
                     has_state: true,
+                    is_unsure: true,
+                    needs_forget: true,
                 },
                 SavedShard::default(),
             ],

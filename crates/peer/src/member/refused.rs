@@ -8,6 +8,7 @@ use super::round::outside;
 use gatun_nat::ShardSet;
 use gatun_nat::standby::{OutsideFlow, PeerRefusal, PeerSession};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 /// Maximum number of remembered sessions. More come with the next walk.
 const SESSIONS_MAX: usize = 2_048;
@@ -17,8 +18,12 @@ const SESSIONS_MAX: usize = 2_048;
 pub(super) struct RefusedSessions {
     sessions: HashMap<OutsideFlow, Refused>,
     next_ms: u64,
-    /// Number of sessions whose ports are not reserved.
-    unreserved: usize,
+    /// Number of sessions of a shard whose ports are not reserved.
+    unreserved: HashMap<u8, usize>,
+    /// Shards whose sessions were not tried since the engines have lost the reservations.
+    untried: ShardSet,
+    /// Those of them that are being tried.
+    trying: ShardSet,
     /// Shards that have had too many.
     overfull: ShardSet,
     /// Shards of which the other member sends its whole state, and some were not reserved before.
@@ -40,15 +45,16 @@ impl RefusedSessions {
 
     /// Returns whether all ports of these sessions of some shards are reserved.
     pub(super) fn are_reserved(&self, shards: ShardSet) -> bool {
-        let is_unreserved = |refused: &Refused| !refused.is_reserved && shards.contains(refused.shard);
         self.overfull.union(self.open).intersection(shards).is_empty()
-            && (self.unreserved == 0 || !self.sessions.values().any(is_unreserved))
+            && !self.unreserved.keys().any(|shard| shards.contains(*shard))
     }
 
     /// The other member begins to send its whole state of some shards.
     pub(super) fn walk_begins(&mut self, shards: ShardSet) {
         let unreserved = shards.iter().filter(|shard| !self.are_reserved(ShardSet::from_iter([*shard])));
         let open = self.open.union(unreserved.collect());
+        // What the engines have lost is not reserved before it is sent again.
+        let open = open.union(self.untried.union(self.trying).intersection(shards));
         self.forget(shards);
         self.open = open;
     }
@@ -61,7 +67,8 @@ impl RefusedSessions {
     /// Forgets the sessions of some shards.
     pub(super) fn forget(&mut self, shards: ShardSet) {
         self.sessions.retain(|_, refused| !shards.contains(refused.shard));
-        self.unreserved = self.sessions.values().filter(|refused| !refused.is_reserved).count();
+        self.unreserved.retain(|shard, _| !shards.contains(*shard));
+        (self.untried, self.trying) = (self.untried.minus(shards), self.trying.minus(shards));
         (self.overfull, self.open) = (self.overfull.minus(shards), self.open.minus(shards));
     }
 
@@ -79,7 +86,9 @@ impl RefusedSessions {
             return is_new;
         }
         let is_reserved = matches!(why, PeerRefusal::Conflict | PeerRefusal::NotInPool);
-        self.unreserved += usize::from(!is_reserved);
+        if !is_reserved {
+            *self.unreserved.entry(shard).or_default() += 1;
+        }
         self.sessions.insert(flow, Refused { session, seen, shard, is_reserved });
         is_new
     }
@@ -91,26 +100,51 @@ impl RefusedSessions {
             return false;
         }
         let Some(refused) = self.sessions.remove(flow) else { return false };
-        self.unreserved -= usize::from(!refused.is_reserved);
+        if !refused.is_reserved
+            && let Entry::Occupied(mut number) = self.unreserved.entry(refused.shard)
+        {
+            *number.get_mut() -= 1;
+            if *number.get() == 0 {
+                number.remove();
+            }
+        }
         true
     }
 
     /// Has all tried at once, because the engines have lost the reservations.
     pub(super) fn hurry(&mut self) {
         self.next_ms = 0;
+        (self.untried, self.trying) = (self.shards(), ShardSet::NONE);
     }
 
-    /// Returns whether they were not tried since.
-    pub(super) fn is_hurried(&self) -> bool {
-        self.next_ms == 0 && !self.sessions.is_empty()
+    fn shards(&self) -> ShardSet {
+        self.sessions.values().map(|refused| refused.shard).collect()
     }
 
-    /// Returns the sessions to be tried now.
-    pub(super) fn due(&mut self, now_ms: u64, again_ms: u64) -> Vec<(PeerSession, u64)> {
-        if self.sessions.is_empty() || now_ms < self.next_ms {
+    /// Returns whether all sessions of a shard were tried since.
+    pub(super) fn has_tried(&self, shard: u8) -> bool {
+        !self.untried.union(self.trying).contains(shard)
+    }
+
+    /// The engines have tried the sessions that were due.
+    pub(super) fn tried(&mut self) {
+        self.trying = ShardSet::NONE;
+    }
+
+    /// Returns the sessions of some shards that are to be tried now. The others stay untried.
+    pub(super) fn due(
+        &mut self,
+        (now_ms, again_ms): (u64, u64),
+        is_one: &dyn Fn(u8) -> bool,
+    ) -> Vec<(PeerSession, u64)> {
+        let hurries = self.untried.iter().any(is_one);
+        if self.sessions.is_empty() || now_ms < self.next_ms && !hurries {
             return Vec::new();
         }
         self.next_ms = now_ms + again_ms;
-        self.sessions.values().map(|refused| (refused.session, refused.seen)).collect()
+        self.trying = self.untried.iter().filter(|shard| is_one(*shard)).collect();
+        self.untried = self.untried.minus(self.trying);
+        let some = self.sessions.values().filter(|refused| is_one(refused.shard));
+        some.map(|refused| (refused.session, refused.seen)).collect()
     }
 }

@@ -81,7 +81,16 @@ enum Report {
 #[derive(Clone, Copy, Debug, Default)]
 struct Relation {
     seats: Option<ShardSeats>,
+    /// Number of times that it has begun.
+    number: u32,
     has_state: bool,
+}
+
+impl Relation {
+    fn record(self, shard: u8) -> PeerRecord {
+        let Relation { seats, number, has_state } = self;
+        PeerRecord::Relation(ShardRelation { shard, seats, number, has_state })
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -228,9 +237,10 @@ impl Member {
         if (mine.seats, mine.has_state) == (seats, has_state) {
             return;
         }
-        *mine = Relation { seats, has_state };
-        self.exchange.push(now_ms, PeerRecord::Relation(ShardRelation { shard, seats, has_state }));
-        self.compare_relations(shard);
+        let begins = mine.seats.is_none() && seats.is_some();
+        *mine = Relation { seats, number: mine.number.wrapping_add(begins.into()), has_state };
+        self.exchange.push(now_ms, mine.record(shard));
+        self.compare_relations(ShardSet::from_iter([shard]));
     }
 
     /// Says whether the engines wait for the other node, and tell it of the shard's sessions. When they
@@ -270,7 +280,8 @@ impl Member {
         let is_acknowledged = |number: u64| number <= shared.acknowledged;
         let is_sent = matches!(one.sent, Sent::Ended(number) if is_acknowledged(number));
         let have_state = one.mine.has_state && one.theirs.has_state;
-        let is_synced = is_joined && have_state && one.is_received && is_sent;
+        let is_whole = is_sent && !self.exchange.needs_walk();
+        let is_synced = is_joined && have_state && one.is_received && is_whole;
         SharedShard {
             is_joined,
             joins: one.joins,
@@ -282,14 +293,19 @@ impl Member {
         }
     }
 
-    /// Returns the sessions of a shard that the other node may not know although it was told of them. `None`
-    /// if there may be others.
-    pub fn unacknowledged(&self, shard: u8) -> Option<Vec<OutsideFlow>> {
-        let of = &self.shared.as_ref()?.unacknowledged;
-        let told = of.told.iter().map(|(_, shard, flow)| (shard, flow));
-        let all = told.chain(of.lost.iter().map(|(shard, flow)| (shard, flow)));
-        (!of.unsure.contains(shard))
-            .then(|| all.filter(|(of, _)| **of == shard).map(|(_, flow)| *flow).collect())
+    /// Returns the sessions of some shards that the other node may not know although it was told of them.
+    /// There may be others in [`unsure`](Self::unsure) shards.
+    pub fn unacknowledged(&self, shards: ShardSet) -> Vec<OutsideFlow> {
+        let Some(shared) = &self.shared else { return Vec::new() };
+        let WaitingSessions { told, lost, .. } = &shared.unacknowledged;
+        let told = told.iter().map(|(_, shard, flow)| (shard, flow));
+        let all = told.chain(lost.iter().map(|(shard, flow)| (shard, flow)));
+        all.filter(|(shard, _)| shards.contains(**shard)).map(|(_, flow)| *flow).collect()
+    }
+
+    /// Shards with told sessions that the other node may not know, and nobody knows which.
+    pub fn unsure(&self) -> ShardSet {
+        self.shared.as_ref().map_or(ShardSet::NONE, |shared| shared.unacknowledged.unsure)
     }
 
     /// Forgets what waits for the other node in some shards: nobody waits for it any more.
@@ -330,9 +346,9 @@ impl Member {
         self.reads
     }
 
-    /// Returns whether all refused sessions were tried since the last change of the plan.
-    pub fn has_tried(&self) -> bool {
-        !self.refused.is_hurried()
+    /// Returns whether all refused sessions of a shard were tried since the last change of the plan.
+    pub fn has_tried(&self, shard: u8) -> bool {
+        self.refused.has_tried(shard)
     }
 
     /// Takes the other node's latest request for promises: its time, and shards.
@@ -400,22 +416,37 @@ impl Member {
         }
     }
 
-    /// SharedState of both has said something else about a shard.
-    fn compare_relations(&mut self, shard: u8) {
+    /// Records of any shard are lost: sessions that count as told are not known by name.
+    pub(super) fn records_lost(&mut self) {
         let Some(shared) = &mut self.shared else { return };
-        let one = shared.one(shard);
-        let is_joined = one.mine.seats.is_some() && one.mine.seats == one.theirs.seats;
-        if is_joined == one.is_joined {
-            return;
+        shared.unacknowledged.unsure = ShardSet::ALL;
+        // No acknowledgement of a former walk is about them.
+        shared.all.iter_mut().for_each(|one| one.sent = Sent::No);
+    }
+
+    /// One of both has said something else about some shards.
+    fn compare_relations(&mut self, shards: ShardSet) {
+        let Some(shared) = &mut self.shared else { return };
+        let mut left = ShardSet::NONE;
+        for shard in shards.iter() {
+            let one = shared.one(shard);
+            let is_joined = one.mine.seats.is_some() && one.mine.seats == one.theirs.seats;
+            if is_joined == one.is_joined {
+                continue;
+            }
+            let report = if one.report == Report::No { Report::No } else { Report::Wanted };
+            let joins = one.joins + u64::from(is_joined);
+            // Engines that wait for the other node as it was before do not wait for it as it is now.
+            let (is_live, is_received, sent) = (false, false, Sent::No);
+            *one = SharedState { is_joined, joins, is_live, is_received, sent, report, ..*one };
+            if !is_joined {
+                left.insert(shard);
+            }
         }
-        let report = if one.report == Report::No { Report::No } else { Report::Wanted };
-        let joins = one.joins + u64::from(is_joined);
-        *one = SharedState { is_joined, joins, is_received: false, sent: Sent::No, report, ..*one };
-        if !is_joined {
-            let shards = ShardSet::from_iter([shard]);
-            shared.untold(shards);
-            untell(&mut self.ends, shared, shards);
-            self.leave_walks(shards, true);
+        if !left.is_empty() {
+            shared.untold(left);
+            untell(&mut self.ends, shared, left);
+            self.leave_walks(left, true);
         }
     }
 
@@ -442,16 +473,23 @@ impl Member {
         let is_other = std::mem::replace(&mut self.stream, stream) != stream;
         let Some(shared) = self.shared.as_mut().filter(|_| is_other) else { return };
         shared.incoming = None;
-        for shard in 0..=u8::MAX {
-            self.set_theirs(shard, Relation::default());
-        }
+        self.set_theirs((0..=u8::MAX).map(|shard| (shard, Relation::default())));
     }
 
-    fn set_theirs(&mut self, shard: u8, theirs: Relation) {
-        if let Some(shared) = &mut self.shared {
-            shared.one(shard).theirs = theirs;
-            self.compare_relations(shard);
+    fn set_theirs(&mut self, all: impl Iterator<Item = (u8, Relation)> + Clone) {
+        let Some(shared) = &mut self.shared else { return };
+        // It may have left a relation without a record that says so, and begun it again.
+        for (shard, theirs) in all.clone() {
+            let one = shared.one(shard);
+            if one.theirs.number != theirs.number {
+                one.theirs = Relation::default();
+            }
         }
+        let shards: ShardSet = all.clone().map(|(shard, _)| shard).collect();
+        self.compare_relations(shards);
+        let Some(shared) = &mut self.shared else { return };
+        all.for_each(|(shard, theirs)| shared.one(shard).theirs = theirs);
+        self.compare_relations(shards);
     }
 
     /// The other node says what it has in common with this one.
@@ -465,22 +503,22 @@ impl Member {
     }
 
     pub(super) fn relation_received(&mut self, relation: ShardRelation) {
-        let ShardRelation { shard, seats, has_state } = relation;
+        let ShardRelation { shard, seats, number, has_state } = relation;
         let incoming = self.shared.as_mut().and_then(|shared| shared.incoming.as_mut());
         match incoming {
             Some(incoming) if incoming.len() < 256 => incoming.push(relation),
             Some(_) => {}
-            None => self.set_theirs(shard, Relation { seats, has_state }),
+            None => self.set_theirs([(shard, Relation { seats, number, has_state })].into_iter()),
         }
     }
 
     pub(super) fn relations_end(&mut self) {
         let Some(incoming) = self.shared.as_mut().and_then(|shared| shared.incoming.take()) else { return };
         let mut all = [Relation::default(); 256];
-        for ShardRelation { shard, seats, has_state } in incoming {
-            all[usize::from(shard)] = Relation { seats, has_state };
+        for ShardRelation { shard, seats, number, has_state } in incoming {
+            all[usize::from(shard)] = Relation { seats, number, has_state };
         }
-        (0..=u8::MAX).zip(all).for_each(|(shard, theirs)| self.set_theirs(shard, theirs));
+        self.set_theirs((0..=u8::MAX).zip(all));
     }
 
     /// Shards with marks of a walk that was broken off, among those of the next one.
@@ -490,6 +528,15 @@ impl Member {
         shared.half = shared.half.union(receiving);
         let half = shared.half;
         self.common(shards).intersection(half)
+    }
+
+    /// The other node has sent the whole state of these shards alone, of those that it has begun with.
+    pub(super) fn only_walked(&mut self, shards: ShardSet) {
+        let missing = self.receiving.minus(shards);
+        self.receiving = self.receiving.minus(missing);
+        if let Some(shared) = &mut self.shared {
+            shared.half = shared.half.union(missing);
+        }
     }
 
     /// The marks of a walk that was broken off are forgotten.
@@ -576,9 +623,8 @@ impl Member {
             if one.report != Report::No {
                 one.report = Report::Wanted;
             }
-            let Relation { seats, has_state } = one.mine;
-            if seats.is_some() {
-                self.exchange.push(now_ms, PeerRecord::Relation(ShardRelation { shard, seats, has_state }));
+            if one.mine.seats.is_some() {
+                self.exchange.push(now_ms, one.mine.record(shard));
             }
         }
         self.exchange.push(now_ms, PeerRecord::StateEnds);
@@ -601,7 +647,7 @@ impl Member {
 
     /// A walk of some shards is complete. Returns the number of the group that says so.
     pub(super) fn shards_walked(&mut self, now_ms: u64, shards: ShardSet) -> Option<u64> {
-        let number = self.exchange.push(now_ms, PeerRecord::ShardsEnd);
+        let number = self.exchange.push(now_ms, PeerRecord::ShardsEnd(shards));
         let shared = self.shared.as_mut()?;
         for shard in shards.iter() {
             let one = shared.one(shard);

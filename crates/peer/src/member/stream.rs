@@ -80,6 +80,7 @@ impl Member {
                 Record::Lost(records) => {
                     self.counters.lost += records;
                     self.exchange.restart();
+                    self.records_lost();
                 }
                 Record::PlanChanged => {
                     self.needs_setup = true;
@@ -147,7 +148,7 @@ impl Member {
                     | PeerRecord::StateEnds
                     | PeerRecord::Relation(_)
                     | PeerRecord::ShardsBegin(_)
-                    | PeerRecord::ShardsEnd),
+                    | PeerRecord::ShardsEnd(_)),
                 number,
                 ..
             } => self.mark_of_state(engines, (record, number)),
@@ -170,10 +171,10 @@ impl Member {
         self.is_in_group = true;
         match (record, self.shared.is_some()) {
             (PeerRecord::StateBegins, false) => self.walk_begins(engines, ShardSet::ALL),
-            (PeerRecord::StateEnds, false) | (PeerRecord::ShardsEnd, true) => {
-                self.exchange.handled(self.stream, number);
-                let shards = self.receiving;
-                self.begin_pass(engines, StandbySweep::EndUnwalked, shards);
+            (PeerRecord::StateEnds, false) => self.walk_ends(engines, number),
+            (PeerRecord::ShardsEnd(shards), true) => {
+                self.only_walked(shards);
+                self.walk_ends(engines, number);
             }
             (PeerRecord::ShardsBegin(shards), true) => {
                 let shards = self.common(shards);
@@ -208,6 +209,12 @@ impl Member {
         self.submit(engines, Work::WalkBegins(shards), requests);
     }
 
+    /// Ends sessions that the other member has not sent.
+    fn walk_ends(&mut self, engines: &mut dyn Engines, number: u64) {
+        self.exchange.handled(self.stream, number);
+        self.begin_pass(engines, StandbySweep::EndUnwalked, self.receiving);
+    }
+
     /// The other member's whole state has been handled, or that of some shards.
     pub(super) fn state_received(&mut self) {
         self.walked = self.stream;
@@ -224,10 +231,14 @@ impl Member {
 
     /// Tries contradictory sessions again. Returns false if it is not time.
     pub(super) fn begin_refused(&mut self, now_ms: u64, engines: &mut dyn Engines) -> bool {
-        let mut due =
-            if self.is_in_group { Vec::new() } else { self.refused.due(now_ms, self.settings.again_ms) };
-        due.retain(|(one, _)| self.is_shared(one.flow.outside.0));
+        if self.is_in_group || self.refused.len() == 0 {
+            return false;
+        }
+        let shards = if self.shared.is_some() { self.common(ShardSet::ALL) } else { ShardSet::ALL };
+        let is_one = |shard| shards.contains(shard);
+        let due = self.refused.due((now_ms, self.settings.again_ms), &is_one);
         if due.is_empty() {
+            self.refused.tried();
             return false;
         }
         let mut round = Round::new(engines.workers());
@@ -259,7 +270,7 @@ impl Member {
                         | PeerRecord::StateEnds
                         | PeerRecord::Relation(_)
                         | PeerRecord::ShardsBegin(_)
-                        | PeerRecord::ShardsEnd
+                        | PeerRecord::ShardsEnd(_)
                         | PeerRecord::Standing { .. } => {
                             break;
                         }
@@ -281,6 +292,7 @@ impl Member {
 
     /// The engines have executed a round.
     pub(super) fn round_done(&mut self, now_ms: u64, engines: &mut dyn Engines, round: Round) {
+        self.refused.tried();
         // What the feeds have now may be an answer.
         self.exchange.handled(self.stream, round.reached);
         self.counters.sessions_received += round.accepted().count() as u64;
@@ -399,7 +411,7 @@ impl Member {
 
     /// Tells the other member of the epochs.
     pub(super) fn push_standing(&mut self, now_ms: u64) {
-        for (shard, epoch) in (0u8..).zip(self.own.epochs.clone()) {
+        for (shard, epoch) in (0..=u8::MAX).zip(self.own.epochs.clone()) {
             self.push_epoch(now_ms, shard, epoch);
         }
     }

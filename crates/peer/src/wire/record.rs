@@ -68,6 +68,9 @@ pub struct ShardRelation {
     pub shard: u8,
     /// The holders, as the sender knows them; `None` if it has the shard no more, or not with the receiver.
     pub seats: Option<ShardSeats>,
+    /// Number of times that the sender's process has begun the relation: another one is another relation,
+    /// although the holders are the same.
+    pub number: u32,
     /// True if the sender has the shard's state.
     pub has_state: bool,
 }
@@ -101,8 +104,9 @@ pub enum PeerRecord {
     Relation(ShardRelation),
     /// The records up to [`PeerRecord::ShardsEnd`] contain everything that exists of these shards.
     ShardsBegin(ShardSet),
-    /// Everything else that the other node has of these shards has ended.
-    ShardsEnd,
+    /// Everything else that the other node has of these shards has ended. Shards of
+    /// [`PeerRecord::ShardsBegin`] that are missing here were not sent as a whole.
+    ShardsEnd(ShardSet),
 }
 
 const SESSION: u8 = 1;
@@ -187,18 +191,14 @@ impl PeerRecord {
                 out.extend_from_slice(&epoch.number.to_be_bytes());
                 out.extend_from_slice(&revision.to_be_bytes());
             }
-            PeerRecord::Relation(ShardRelation { shard, seats, has_state }) => {
+            PeerRecord::Relation(ShardRelation { shard, seats, number, has_state }) => {
                 let flags = flag(HAS_STATE, *has_state) | flag(HAS_SHARD, seats.is_some());
                 out.extend_from_slice(&[RELATION | flags, *shard]);
                 put_seats(out, seats.unwrap_or(ShardSeats { first: 0, second: 0 }));
+                out.extend_from_slice(&number.to_be_bytes());
             }
-            PeerRecord::ShardsBegin(shards) => {
-                let mut bits = [0; SHARDS_LEN];
-                shards.iter().for_each(|shard| bits[usize::from(shard / 8)] |= 1 << (shard % 8));
-                out.push(SHARDS_BEGIN);
-                out.extend_from_slice(&bits);
-            }
-            PeerRecord::ShardsEnd => out.push(SHARDS_END),
+            PeerRecord::ShardsBegin(shards) => put_shards(out, SHARDS_BEGIN, *shards),
+            PeerRecord::ShardsEnd(shards) => put_shards(out, SHARDS_END, *shards),
         }
     }
 
@@ -257,17 +257,27 @@ impl PeerRecord {
                 let (shard, seats) = (bytes.u8()?, read_seats(bytes)?);
                 let seats = (tag & HAS_SHARD != 0).then_some(seats);
                 let has_state = tag & HAS_STATE != 0;
-                Ok(PeerRecord::Relation(ShardRelation { shard, seats, has_state }))
+                let number = bytes.u32()?;
+                Ok(PeerRecord::Relation(ShardRelation { shard, seats, number, has_state }))
             }
-            SHARDS_BEGIN => {
-                let bits = bytes.take(SHARDS_LEN)?;
-                let is_in = |shard: &u8| bits[usize::from(shard / 8)] >> (shard % 8) & 1 != 0;
-                Ok(PeerRecord::ShardsBegin((0..=u8::MAX).filter(is_in).collect()))
-            }
-            SHARDS_END => Ok(PeerRecord::ShardsEnd),
+            SHARDS_BEGIN => read_shards(bytes).map(PeerRecord::ShardsBegin),
+            SHARDS_END => read_shards(bytes).map(PeerRecord::ShardsEnd),
             _ => Err(WireError::Malformed("unknown record")),
         }
     }
+}
+
+fn put_shards(out: &mut Vec<u8>, tag: u8, shards: ShardSet) {
+    let mut bits = [0; SHARDS_LEN];
+    shards.iter().for_each(|shard| bits[usize::from(shard / 8)] |= 1 << (shard % 8));
+    out.push(tag);
+    out.extend_from_slice(&bits);
+}
+
+fn read_shards(bytes: &mut Reader<'_>) -> Result<ShardSet, WireError> {
+    let bits = bytes.take(SHARDS_LEN)?;
+    let is_in = |shard: &u8| bits[usize::from(shard / 8)] >> (shard % 8) & 1 != 0;
+    Ok((0..=u8::MAX).filter(is_in).collect())
 }
 
 impl SessionState {

@@ -137,7 +137,7 @@ impl fmt::Display for StoreError {
             StoreError::Refused(why) => write!(f, "etcd refuses: {why}"),
             StoreError::WatchEnded(why) => write!(f, "etcd has ended the watch: {why}"),
             StoreError::Busy => write!(f, "too many requests to etcd wait for an answer"),
-            StoreError::Ended => write!(f, "the client of etcd has ended"),
+            StoreError::Ended => write!(f, "the client of etcd has ended: restart gatun"),
         }
     }
 }

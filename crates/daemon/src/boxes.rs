@@ -100,7 +100,6 @@ impl Boxes {
     /// The next process finds the sessions of this one from now on.
     pub(crate) fn sessions_are_named(&self) {
         self.peer.sessions_are_named();
-        self.cluster.sessions_are_named();
     }
 
     /// Passes the running workers to the threads, once they have the sessions of the previous process.

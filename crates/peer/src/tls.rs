@@ -1,7 +1,8 @@
 //! TLS 1.3 between the two members: each proves that the pair's own authority has signed its certificate.
 
 use gatun_tls::Own;
-use rustls::pki_types::ServerName;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ServerConfig};
 use std::sync::Arc;
 
@@ -9,6 +10,15 @@ use std::sync::Arc;
 /// nobody else.
 pub const SERVER_NAME: &str = "peer.gatun.internal";
 const PROTOCOL: &[u8] = b"gatun-peer/1";
+
+/// Returns the first certificate of a PEM file, in DER: the same one whatever the text around it.
+///
+/// # Errors
+/// The file has no certificate.
+pub fn first_certificate(pem: &[u8]) -> Result<Vec<u8>, String> {
+    let certificate = CertificateDer::from_pem_slice(pem);
+    certificate.map(|one| one.to_vec()).map_err(|error| format!("no certificate: {error}"))
+}
 
 /// Files of a member, in PEM.
 #[derive(Clone, Copy)]

@@ -193,6 +193,7 @@ impl Coordination {
                 self.map.node_changed(now_ms, kind, &name, &gone);
             }
         }
+        self.division_read(&entries);
         // Names first: they tell whether an absence is the same one.
         let (names, others): (Vec<_>, Vec<_>) =
             entries.iter().partition(|entry| entry.key.starts_with(&format!("{prefix}names/")));
@@ -213,6 +214,9 @@ impl Coordination {
     }
 
     fn changed(&mut self, now_ms: u64, entry: &Entry) {
+        if self.division_changed(entry) {
+            return;
+        }
         let prefix = self.prefix();
         let Some((kind, name)) = entry.key.strip_prefix(&prefix).and_then(|rest| rest.split_once('/')) else {
             return;
@@ -221,7 +225,9 @@ impl Coordination {
             ("shards", Ok(shard)) if usize::from(shard) < self.shards.len() => {
                 self.record_changed(now_ms, shard, entry);
             }
-            _ => self.map.node_changed(now_ms, kind, name, entry),
+            // A shard that this node has not is no node.
+            ("nodes" | "names" | "drains" | "gone", _) => self.map.node_changed(now_ms, kind, name, entry),
+            _ => {}
         }
     }
 

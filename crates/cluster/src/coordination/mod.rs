@@ -8,6 +8,7 @@
 //! ```
 //! Times are ms of a clock that never goes back. Rights count from the moment of a request.
 
+mod division;
 mod map;
 mod orders;
 mod registration;
@@ -27,6 +28,7 @@ use crate::rules::ClusterRules;
 use crate::store::{Answer, Call, Request, Store, StoreError};
 use crate::target::{Candidate, Target, targets};
 use crate::timing::ClusterTiming;
+use division::Division;
 use map::Map;
 use registration::Registration;
 use std::collections::{HashMap, VecDeque};
@@ -124,6 +126,7 @@ pub struct Coordination {
     began_ms: u64,
     map: Map,
     registration: Registration,
+    division: Division,
     shards: Vec<Shard>,
     /// Grows with each change of a record, or of one that was written.
     version: u64,
@@ -145,6 +148,7 @@ enum Purpose {
     Grant,
     Register,
     KeepAlive(i64),
+    Division,
     Write(u8),
     Order(String),
 }
@@ -165,6 +169,7 @@ impl Coordination {
             began_ms: now_ms,
             map: Map::default(),
             registration: Registration::default(),
+            division: Division::default(),
             targets: Vec::new(),
             candidates: Vec::new(),
             waiting: HashMap::new(),
@@ -180,6 +185,7 @@ impl Coordination {
             self.answered(now_ms, reply.id, reply.answer);
         }
         self.keep_map(now_ms, store);
+        self.keep_division(now_ms, store);
         self.keep_registered(now_ms, store);
         self.aim(now_ms);
         for shard in 0..self.shards.len() {
@@ -224,6 +230,7 @@ impl Coordination {
             Purpose::Grant | Purpose::Register | Purpose::KeepAlive(_) => {
                 self.registration_answered(now_ms, asked_ms, &asked, answer);
             }
+            Purpose::Division => self.division_answered(now_ms, &answer),
             Purpose::Write(shard) => self.written(now_ms, shard, id, answer),
             Purpose::Order(text) => self.ordered(now_ms, &text, answer),
         }

@@ -52,7 +52,7 @@ impl Coordination {
     /// Returns whether the node may write records.
     pub(super) fn may_write(&self) -> bool {
         let is_registered = matches!(self.registration.step, Step::Registered(..));
-        is_registered && self.registration.is_read && self.map.is_live
+        is_registered && self.registration.is_read && self.map.is_live && self.has_division()
     }
 
     /// Registers, and renews.
@@ -61,13 +61,20 @@ impl Coordination {
         if one.is_asked || now_ms < one.again_ms {
             return;
         }
-        match one.step {
-            Step::None if self.map.is_live => {
+        if self.difference().is_some() {
+            // A lease that there is ends by itself.
+            let sign_ms = one.sign_ms;
+            self.registration = Registration { sign_ms, ..Registration::default() };
+            return;
+        }
+        let may_register = self.map.is_live && self.has_division();
+        match self.registration.step {
+            Step::None if may_register => {
                 let lease_ms = self.settings.timing.timing.lease_ms.into();
                 self.ask(now_ms, store, Purpose::Grant, Call::Grant(lease_ms));
             }
             Step::None => {}
-            Step::Leased(lease) if self.map.is_live => self.register(now_ms, store, lease),
+            Step::Leased(lease) if may_register => self.register(now_ms, store, lease),
             Step::Leased(lease) | Step::Registered(lease, _) => {
                 self.ask(now_ms, store, Purpose::KeepAlive(lease), Call::KeepAlive(lease));
             }
@@ -100,7 +107,8 @@ impl Coordination {
         self.registration.is_double = false;
         let value = format!("instance={} number={}", self.settings.instance, number + 1);
         let (node, name) = (self.key("nodes", &me), self.key("names", &me));
-        let compares = vec![(node.clone(), registered), (name.clone(), named)];
+        let mut compares = vec![(node.clone(), registered), (name.clone(), named)];
+        compares.extend(self.division_unchanged());
         let put = |key: String, lease: i64| Put { key, value: value.clone(), lease };
         let puts = vec![put(node, lease), put(name, 0)];
         let write = Write { compares, puts, deletes: Vec::new() };

@@ -1,7 +1,7 @@
 //! Answers of the coordinator that the registration and the watch have to understand.
 
 use super::*;
-use crate::store::Reply;
+use crate::store::{Entry, Put, Reply, Write};
 use gatun_peer::ownership::Timing;
 
 /// Coordinator whose answers the test gives.
@@ -61,7 +61,7 @@ impl Test {
     }
 
     /// Runs until the node makes a certain request, and returns its number.
-    fn asked(&mut self, is_it: impl Fn(&Call) -> bool) -> u64 {
+    fn asked(&mut self, mut is_it: impl FnMut(&Call) -> bool) -> u64 {
         for _ in 0..100 {
             self.now_ms += 50;
             self.node.turn(self.now_ms, &mut self.store, &Nothing);
@@ -79,8 +79,12 @@ impl Test {
     }
 
     fn reads(&mut self, revision: i64) {
+        self.reads_entries(revision, vec![]);
+    }
+
+    fn reads_entries(&mut self, revision: i64, entries: Vec<Entry>) {
         let id = self.asked(|call| matches!(call, Call::Read(_)));
-        self.answer(id, Ok(Answer::Entries { store: 1, revision, entries: vec![] }));
+        self.answer(id, Ok(Answer::Entries { store: 1, revision, entries }));
     }
 }
 
@@ -116,4 +120,66 @@ fn the_end_of_a_watch_that_was_replaced_is_no_error() {
     let waits = |id: u64| test.node.waiting.contains_key(&id);
     assert_eq!((waits(second), waits(third)), (false, true));
     assert_eq!(test.node.take_events(), []);
+}
+
+/// Key of the cluster, with a value and the revision of its last change.
+fn entry(key: &str, value: &str, revision: i64) -> Entry {
+    Entry { key: format!("/gatun/test/{key}"), value: Some(value.to_owned()), revision }
+}
+
+#[test]
+fn the_first_node_writes_the_division_and_registers_only_under_it() {
+    let mut test = Test::new();
+    test.node.set_division("shards=1\nown_ports=5".to_owned());
+    test.reads(1);
+    let mut written = None;
+    let id = test.asked(|call| {
+        assert!(!matches!(call, Call::Grant(_)), "it registers without a division");
+        let Call::Write(write) = call else { return false };
+        written.get_or_insert(write.clone());
+        true
+    });
+    let put = Put { key: "/gatun/test/division".into(), value: "shards=1\nown_ports=5".into(), lease: 0 };
+    let compares = vec![("/gatun/test/division".to_owned(), 0)];
+    assert_eq!(written, Some(Write { compares, puts: vec![put], deletes: vec![] }));
+    test.answer(id, Ok(Answer::Written(true, 2)));
+    test.reads_entries(2, vec![entry("division", "shards=1\nown_ports=5", 2)]);
+    let id = test.asked(|call| matches!(call, Call::Grant(_)));
+    test.answer(id, Ok(Answer::Granted(5, 2_000)));
+    let under = |call: &Call| matches!(call, Call::Write(write) if write.compares.contains(&("/gatun/test/division".into(), 2)));
+    let id = test.asked(|call| under(call));
+    test.answer(id, Ok(Answer::Written(true, 3)));
+    let registered = ["nodes/a", "names/a"].map(|key| entry(key, "instance=i number=1", 3));
+    let division = entry("division", "shards=1\nown_ports=5", 2);
+    test.reads_entries(3, [vec![division], registered.to_vec()].concat());
+    let id = test.asked(|call| matches!(call, Call::KeepAlive(_)));
+    test.answer(id, Ok(Answer::Renewed));
+    // Records, too.
+    test.asked(|call| under(call));
+}
+
+#[test]
+fn a_node_with_another_division_takes_no_part_and_says_what_differs() {
+    let mut test = Test::new();
+    test.node.set_division("shards=1\nown_ports=5".to_owned());
+    let others = vec![
+        entry("division", "shards=1\nown_ports=7", 2),
+        entry("nodes/b", "instance=x number=1", 3),
+        entry("shards/016", "epoch=1 owner=b@1", 4),
+    ];
+    test.reads_entries(4, others);
+    for _ in 0..40 {
+        test.now_ms += 50;
+        test.node.turn(test.now_ms, &mut test.store, &Nothing);
+    }
+    let is_read = |call: &Call| matches!(call, Call::Read(_) | Call::Watch { .. });
+    assert!(test.store.requests.iter().all(|request| is_read(&request.call)), "{:?}", test.store.requests);
+    let why = test.node.difference().unwrap();
+    assert!(why.contains("own_ports: etcd has 7, this node 5") && !why.contains("shards:"), "{why}");
+    assert!(why.contains("/gatun/test/division"), "{why}");
+    let told = test.node.take_events();
+    assert_eq!(told.iter().filter(|event| event.text == why).count(), 1, "{told:?}");
+    // A shard that this node does not have is no node.
+    let names: Vec<_> = test.node.nodes(test.now_ms).into_iter().map(|node| node.name.to_string()).collect();
+    assert_eq!(names, ["a", "b"]);
 }

@@ -38,7 +38,7 @@ impl Coordination {
     ) {
         let key = self.key("shards", &format!("{shard:03}"));
         let base = self.shards[usize::from(shard)].revision;
-        let mut compares = Vec::new();
+        let mut compares: Vec<_> = self.division_unchanged().into_iter().collect();
         if self.settings.rules.compare {
             compares.push((key.clone(), base));
         }
@@ -80,7 +80,9 @@ impl Coordination {
         };
         let key = self.key("shards", &format!("{shard:03}"));
         let put = Put { key: key.clone(), value: known.to_string(), lease: 0 };
-        let write = Write { compares: vec![(key, base)], puts: vec![put], deletes: Vec::new() };
+        let mut compares = vec![(key, base)];
+        compares.extend(self.division_unchanged());
+        let write = Write { compares, puts: vec![put], deletes: Vec::new() };
         let id = self.submit(now_ms, store, Purpose::Write(shard), Call::Write(write));
         if let Some(pending) = &mut self.shards[usize::from(shard)].pending {
             (pending.id, pending.change) = (Some(id), None);

@@ -201,6 +201,11 @@ impl Node {
         self.tell_places(now_ms, engines);
     }
 
+    /// Has the node take part only if its division is that of the cluster.
+    pub fn set_division(&mut self, own: String) {
+        self.coordination.set_division(own);
+    }
+
     /// Uses other addresses, after a reload.
     pub fn set_addresses(&mut self, addresses: Vec<AddressRange>, own_ports: u16) {
         self.others.iter_mut().for_each(|other| other.member.set_ranges(addresses.clone()));

@@ -21,6 +21,8 @@ pub struct ClusterStatus {
     pub error: Option<StoreError>,
     /// True if another box has this node's name.
     pub is_double: bool,
+    /// Difference between the division of this node and that of the cluster, which keeps it from taking part.
+    pub difference: Option<String>,
 }
 
 /// Shard, as the node knows it.
@@ -68,6 +70,7 @@ impl Node {
             members: (0..self.others.len()).map(|number| self.member_status(number)).collect(),
             error: self.coordination.error().cloned(),
             is_double: self.coordination.is_double(),
+            difference: self.coordination.difference(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Thread of the node, and orders to it.
 
+use super::division::division;
 use super::opening::{OpenedCluster, OpenedNode};
 use super::standing::{Layout, StandingFile, instance};
 use super::status::{Health, Shown, Watch, order};
@@ -86,8 +87,6 @@ pub(crate) struct ClusterOrders {
 }
 
 enum Order {
-    /// The next process finds the sessions of this one.
-    SessionsNamed,
     /// The workers run, and have all sessions of the previous process. False: some of them are lost.
     Begin(Vec<Handle>, bool),
     /// The engines have another plan.
@@ -168,22 +167,22 @@ impl ClusterManager {
         let (shown, name) = (Shown::new(&node), node.own().name.clone());
         let waker = Waker::new().context("cannot create a descriptor for the thread of the cluster")?;
         let watch = Watch::new(node.clone(), shown.clone(), events.clone());
+        let end = shown.end_of_panic(health.clone(), events.clone());
         let health = Health::new(node.clone(), health);
         health.hold();
         let pending = PendingNode { node, prepared, clock, waker: waker.clone(), health, watch };
         let (sender, orders) = channel();
         let (started, starts) = sync_channel(1);
         let sandbox = sandbox.of_peer(settings);
-        let end = shown.end_of_panic(events.clone());
         let body = move || {
             sandbox.enter(Calls::Peer);
             let _guard = Guard(Some(end));
-            let OpenedNode { acceptor, links, etcd } = opened;
+            let OpenedNode { acceptor, links, etcd, authority } = opened;
             let wake = pending.waker.clone();
             match EtcdStore::start(etcd, move || wake.wake()) {
                 Ok(store) => {
                     drop(started.send(Ok(())));
-                    pending.run((acceptor, links), store, &orders);
+                    pending.run((acceptor, links), store, &authority, &orders);
                 }
                 Err(error) => drop(started.send(Err(error))),
             }
@@ -193,13 +192,6 @@ impl ClusterManager {
         let started = starts.recv_timeout(START_MAX).context("the thread of the cluster does not start")?;
         started.context("[cluster] etcd")?;
         Ok(ClusterManager { on: Some(ClusterOrders { sender, waker }), name, shown })
-    }
-
-    /// The next process finds the sessions of this one from now on.
-    pub(crate) fn sessions_are_named(&self) {
-        if let Some(orders) = &self.on {
-            orders.send(Order::SessionsNamed);
-        }
     }
 
     /// Passes the running workers to the thread, once they have the sessions of the previous process.
@@ -266,23 +258,35 @@ struct PendingNode {
 }
 
 impl PendingNode {
-    fn run(mut self, sockets: (Acceptor, Vec<Link>), store: EtcdStore, orders: &Receiver<Order>) {
+    fn run(
+        mut self,
+        sockets: (Acceptor, Vec<Link>),
+        store: EtcdStore,
+        authority: &str,
+        orders: &Receiver<Order>,
+    ) {
         let (mut acceptor, mut links) = sockets;
         let Some((workers, has_all)) = self.wait(&mut acceptor, &mut links, orders) else { return };
         let PendingNode { node, prepared, clock, waker, health, watch } = self;
         let PreparedCluster { change, saved, file } = prepared;
         let saved = saved.filter(|_| has_all);
+        // Not before it is known that no session is lost: a standing of another generation counts for nothing.
+        if let (Some(file), Some(saved)) = (&file, &saved)
+            && let Err(why) = file.save(&change.layout(&node), saved)
+        {
+            watch.failure(format!("cluster: {why}"));
+        }
         let instance = file.as_ref().map_or_else(instance, |file| Ok(file.instance.clone()));
         let process = crate::seed().map(|seed| seed[0].max(1));
         let (Ok(instance), Ok(process)) = (instance, process) else {
-            return watch.failure("cluster: cannot get random numbers: restart gatun".to_owned());
+            return watch.stop("no random numbers");
         };
         let generation = crate::takeover::clock_ms();
         let feeds = FeedSettings { packets: node.cluster.packets, len: RING, generation };
         let attached =
             WorkerEngines::attach(workers.clone(), change.steering.clone(), feeds, waker.clone(), ANSWER_MAX);
         let Some(mut engines) = attached else {
-            return watch.failure("cluster: a worker did not answer at the start: restart gatun".to_owned());
+            return watch.stop("a worker did not answer at the start");
         };
         for _ in node.others() {
             engines.add_member();
@@ -298,8 +302,11 @@ impl PendingNode {
             kept: [None, None],
             is_changed: false,
         };
+        let mut cluster = Node::new(settings, exchanges, saved, clock.now().0);
+        // A reload that would change it is refused.
+        cluster.set_division(division(&node, authority, &change.ranges));
         let running = Running {
-            cluster: Node::new(settings, exchanges, saved, clock.now().0),
+            cluster,
             engines,
             store,
             acceptor,
@@ -316,16 +323,6 @@ impl PendingNode {
         running.run(orders);
     }
 
-    /// The standing belongs to the sessions of this process from now on.
-    fn keep_standing(&self) {
-        let PreparedCluster { change, saved, file } = &self.prepared;
-        if let (Some(file), Some(saved)) = (file, saved)
-            && let Err(why) = file.save(&change.layout(&self.node), saved)
-        {
-            self.watch.failure(format!("cluster: {why}"));
-        }
-    }
-
     /// Waits for the workers. `None` if the daemon ends before.
     fn wait(
         &mut self,
@@ -337,7 +334,6 @@ impl PendingNode {
         loop {
             match orders.recv() {
                 Ok(Order::Begin(workers, has_all)) => return Some((workers, has_all)),
-                Ok(Order::SessionsNamed) => self.keep_standing(),
                 Ok(Order::Change(change)) => self.prepared.change = *change,
                 Ok(Order::Reread) => self.watch.reread(acceptor, links),
                 Ok(Order::Operator(_, answer)) => drop(answer.send(early())),
@@ -449,6 +445,7 @@ impl Running {
                 is_urgent = true;
             }
             let ms = self.turn();
+            self.health.keep();
             self.note(is_urgent);
             // Whoever asks for the state after an answer finds the effect of the order.
             for (answer, result) in answers {
@@ -509,7 +506,7 @@ impl Running {
     /// Executes an order. Returns its answer, if anybody waits for one.
     fn obey(&mut self, order: Order) -> Option<(Answer, Result<(), String>)> {
         match order {
-            Order::SessionsNamed | Order::Begin(..) => {}
+            Order::Begin(..) => {}
             Order::Change(change) => {
                 let own_ports = self.node.cluster.own_ports;
                 self.standing.1 = change.layout(&self.node);

@@ -3,12 +3,14 @@
 //! ```text
 //!   opening    at start: socket, certificates, settings of etcd
 //!   manager    the thread: etcd, links, node and engines; orders of a reload and of the API
+//!   division   what all nodes must have in common, for etcd
 //!   places     which node translates each shard: for the workers, and for announced routes
 //!   standing   state of the node that outlives the process, beside its sessions
 //!   status     state for the API, and lines in the log
 //! ```
 //! The rules are in `gatun_cluster`. Decision 0110 has the reasons of this module.
 
+mod division;
 mod manager;
 mod opening;
 mod places;

@@ -1,7 +1,8 @@
 //! Socket and certificates of the node, and the settings of etcd, while the process has the rights for them.
 
 use super::ClusterSettings;
-use crate::peer::{bind, files};
+use super::division::fingerprint;
+use crate::peer::{authority_of_nodes, bind, files};
 use anyhow::{Context as _, anyhow};
 use gatun_cluster::etcd::{EtcdSettings, EtcdTls};
 use gatun_cluster::node::side;
@@ -21,6 +22,8 @@ pub(crate) struct OpenedNode {
     /// Links to the other nodes, in their order.
     pub(super) links: Vec<Link>,
     pub(super) etcd: EtcdSettings,
+    /// Fingerprint of the authority's certificate.
+    pub(super) authority: String,
 }
 
 /// `None` without a cluster.
@@ -59,7 +62,8 @@ pub(crate) fn open(settings: Option<&ClusterSettings>) -> anyhow::Result<OpenedC
         })
     };
     let links = settings.others().map(link).collect::<Result<Vec<_>, _>>().map_err(|why| anyhow!(why))?;
-    Ok(Some(OpenedNode { acceptor, links, etcd: etcd(cluster)? }))
+    let authority = fingerprint(&authority_of_nodes(&cluster.directory)?);
+    Ok(Some(OpenedNode { acceptor, links, etcd: etcd(cluster)?, authority }))
 }
 
 /// Settings of the client of etcd, with the contents of their files.

@@ -18,7 +18,7 @@ use gatun_wire::text::counted;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Shortest time between two lines about the same trouble, ms.
 const LOG_EVERY_MS: u64 = 10_000;
@@ -28,6 +28,8 @@ const SHARDS_EVERY_MS: u64 = 1_000;
 const ETCD_QUIET_MS: u64 = 1_000;
 /// Age of the state from which the thread counts as stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(5);
+/// Shortest time for which routes stay without a sign of the thread.
+const KEPT_MIN: Duration = Duration::from_secs(1);
 /// Events that are kept.
 const EVENTS_MAX: usize = 256;
 /// Reason of a thread that does nothing any more.
@@ -85,13 +87,19 @@ impl Shown {
         events.push_back(types::ClusterEvent { at_ms, what });
     }
 
-    /// Returns the work after a panic of the thread.
-    pub(super) fn end_of_panic(&self, events: Sender<Event>) -> EndOfPanic {
-        let state = self.state.clone();
+    /// The thread ends.
+    fn stopped(&self, why: &str) {
+        self.state.change(|cluster| {
+            (cluster.state, cluster.reason) = (ClusterState::Stopped, Some(why.to_owned()));
+        });
+    }
+
+    /// Returns the work after a panic of the thread. Others have its shards soon, so its routes end.
+    pub(super) fn end_of_panic(&self, health: HealthControl, events: Sender<Event>) -> EndOfPanic {
+        let shown = self.clone();
         Box::new(move || {
-            state.change(|cluster| {
-                (cluster.state, cluster.reason) = (ClusterState::Stopped, Some(PANICKED.to_owned()));
-            });
+            health.set_roles(Roles::default(), Some(PANICKED.to_owned()));
+            shown.stopped(PANICKED);
             // The main thread is gone only if the process is ending.
             let _ = events.send(Event::Failure(format!("cluster: {PANICKED}")));
         })
@@ -123,6 +131,13 @@ impl Health {
     /// Announces nothing before the node has shards.
     pub(super) fn hold(&self) {
         self.control.set_roles(Roles::default(), Some(HELD.to_owned()));
+    }
+
+    /// The thread is at work. What it has told is valid for the length of a lease: others may have the shards
+    /// then.
+    pub(super) fn keep(&self) {
+        let lease = Duration::from_millis(self.node.cluster.lease_ms.into());
+        self.control.set_until(Instant::now() + lease.max(KEPT_MIN));
     }
 
     /// Announces what the node has.
@@ -198,6 +213,13 @@ impl Watch {
         self.failure(format!("cluster: {line}"));
     }
 
+    /// Tells why the thread ends.
+    pub(super) fn stop(&self, why: &str) {
+        let why = format!("{why}: restart gatun");
+        self.shown.stopped(&why);
+        self.failure(format!("cluster: {why}"));
+    }
+
     pub(super) fn failure(&self, line: String) {
         let _ = self.events.send(Event::Failure(line));
     }
@@ -270,6 +292,7 @@ impl Watch {
         let is_registered = own(&self.node, status).is_some_and(|node| node.is_registered);
         let translates = status.shards.iter().any(|shard| shard.translate_ms > 0);
         match &status.error {
+            _ if status.difference.is_some() => (ClusterState::Waiting, status.difference.clone()),
             _ if status.is_double => (ClusterState::Double, Some(DOUBLE.to_owned())),
             Some(_) if translates => (ClusterState::WithoutEtcd, None),
             Some(error) => (ClusterState::Waiting, Some(error.to_string())),
@@ -435,6 +458,7 @@ mod tests {
             members: Vec::new(),
             error: None,
             is_double: false,
+            difference: None,
         }
     }
 
@@ -458,6 +482,9 @@ mod tests {
         assert_eq!(of(&status), ClusterState::Waiting);
         status.is_double = true;
         assert_eq!(of(&status), ClusterState::Double);
+        status.difference = Some("own_ports".to_owned());
+        let (state, why) = watch.state(&status);
+        assert_eq!((state, why.as_deref()), (ClusterState::Waiting, Some("own_ports")));
     }
 
     #[test]
@@ -497,12 +524,14 @@ mod tests {
     fn a_fault_of_the_thread_is_shown_and_logged() {
         let node = settings("a", 1);
         let (shown, (sender, events)) = (Shown::new(&node), channel());
-        let end = shown.end_of_panic(sender);
+        let health = HealthControl::default();
+        let end = shown.end_of_panic(health.clone(), sender);
         let thread = std::thread::spawn(move || {
             let _guard = Guard(Some(end));
             panic!("as in a test");
         });
         assert!(thread.join().is_err());
+        assert_eq!(health.held().as_deref(), Some(PANICKED));
         let cluster = shown.current();
         assert_eq!((cluster.state, cluster.reason.as_deref()), (ClusterState::Stopped, Some(PANICKED)));
         assert!(matches!(events.recv().unwrap(), Event::Failure(line) if line.contains(PANICKED)));

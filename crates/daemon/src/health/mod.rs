@@ -41,6 +41,9 @@ const STALL_MS: u32 = 3_000;
 /// Age of an observation after which the thread counts as hanging.
 const AGE_MAX: Duration = Duration::from_secs(5);
 
+/// Reason to withdraw all routes if the roles are not valid any more.
+const HANGS: &str = "the thread of the cluster hangs: restart gatun";
+
 fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -53,6 +56,16 @@ struct Wanted {
     roles: Roles,
     /// Reason to withdraw all routes.
     held: Option<String>,
+    /// Time until which the roles are valid. `None`: without an end.
+    until: Option<Instant>,
+}
+
+impl Wanted {
+    /// Reason to withdraw all routes at a time.
+    fn reason(&self, now: Instant) -> Option<&str> {
+        let is_over = self.until.is_some_and(|until| now >= until);
+        self.held.as_deref().or(is_over.then_some(HANGS))
+    }
 }
 
 /// Networks that other boxes of a pair or a cluster own.
@@ -88,6 +101,17 @@ impl HealthControl {
     pub(crate) fn set_roles(&self, roles: Roles, held: Option<String>) {
         let mut wanted = lock(&self.wanted);
         (wanted.roles, wanted.held) = (roles, held);
+    }
+
+    /// Reason to withdraw all routes.
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> Option<String> {
+        lock(&self.wanted).held.clone()
+    }
+
+    /// The roles are valid until a time, from now on: whoever sets them may hang.
+    pub(crate) fn set_until(&self, until: Instant) {
+        lock(&self.wanted).until = Some(until);
     }
 
     /// State for the API. A thread that does not observe is no good sign.
@@ -236,7 +260,7 @@ impl Watch {
     fn turn(&mut self, now_ms: u64) -> bool {
         let Observed { is_starting, mut reasons, exhausted } = self.observer.observe(now_ms);
         let wanted = lock(&self.control.wanted).clone();
-        reasons.extend(wanted.held.iter().map(|held| reason(Part::Peer, held.as_str())));
+        reasons.extend(wanted.reason(Instant::now()).map(|held| reason(Part::Peer, held)));
         reasons.extend(self.announcement.iter_mut().filter_map(Announcement::fault));
         let pools = exhausted.iter().map(|pool| HealthReason {
             withdraws: self.withdraw_exhausted,
@@ -278,5 +302,25 @@ impl Watch {
             self.output.log("health: the daemon is healthy again");
         }
         self.logged = reasons.to_vec();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roles_that_are_not_renewed_withdraw_the_routes() {
+        let control = HealthControl::default();
+        let begin = Instant::now();
+        let after = |ms| begin + Duration::from_millis(ms);
+        let reason = |ms| lock(&control.wanted).reason(after(ms)).map(str::to_owned);
+        assert_eq!(reason(60_000), None);
+        control.set_until(after(2_000));
+        assert_eq!((reason(1_999), reason(2_000)), (None, Some(HANGS.to_owned())));
+        control.set_until(after(3_000));
+        assert_eq!(reason(2_500), None);
+        control.set_roles(Roles::default(), Some("drained".to_owned()));
+        assert_eq!(reason(2_500).as_deref(), Some("drained"));
     }
 }

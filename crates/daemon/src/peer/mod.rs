@@ -22,7 +22,7 @@ mod status;
 pub(crate) use addresses::{Layout, by_shard, steering};
 pub(crate) use keys::of_cluster;
 pub(crate) use manager::{PeerManager, PeerOrders, PreparedPeer, memory_bytes, prepare};
-pub(crate) use opening::{OpenedPeer, bind, files, open, seed};
+pub(crate) use opening::{OpenedPeer, authority_of_nodes, bind, files, open, seed};
 pub(crate) use standing::StoredRange;
 pub(crate) use status::{addresses, counters, named, unsaved};
 

@@ -6,15 +6,18 @@ use anyhow::{Context as _, anyhow};
 use gatun_config::{Peer, PeerMember};
 use gatun_peer::link::{Link, LinkSettings, TlsFiles};
 use gatun_peer::ownership::Member;
-use gatun_peer::tls::SERVER_NAME;
+use gatun_peer::tls::{SERVER_NAME, first_certificate};
 use sha2::{Digest as _, Sha256};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Longest time that a killed process may take to release the socket.
 const LET_GO_MAX: Duration = Duration::from_millis(1_000);
+
+/// Beginning of what the key of the subscribers' hash is made of.
+const SUBSCRIBERS: &[u8] = b"gatun subscribers";
 
 /// Link that is not connected yet.
 pub(crate) type OpenedPeer = Option<Link>;
@@ -62,14 +65,35 @@ pub(crate) fn open(peer: Option<&Peer>) -> anyhow::Result<OpenedPeer> {
 /// # Errors
 /// Returns an error if the authority's certificate cannot be read.
 pub(crate) fn seed(settings: &Settings) -> anyhow::Result<Option<[u64; 4]>> {
-    let of_pair = settings.peer.iter().map(|peer| ("peer", &peer.directory));
-    let of_cluster = settings.cluster.iter().map(|node| ("cluster", &node.cluster.directory));
-    let Some((section, directory)) = of_pair.chain(of_cluster).next() else { return Ok(None) };
+    let hash: [u8; 32] = match (&settings.peer, &settings.cluster) {
+        // Boxes of a pair have the same copy of the file.
+        (Some(peer), _) => Sha256::digest(authority("peer", &peer.directory)?.1),
+        // The fingerprint of the certificate is at etcd, so the key is another hash.
+        (None, Some(node)) => {
+            let der = authority_of_nodes(&node.cluster.directory)?;
+            Sha256::new().chain_update(SUBSCRIBERS).chain_update(der).finalize()
+        }
+        (None, None) => return Ok(None),
+    }
+    .into();
+    let (words, _) = hash.as_chunks::<8>();
+    Ok(Some(std::array::from_fn(|n| words.get(n).map_or(0, |word| u64::from_be_bytes(*word)))))
+}
+
+/// Path and text of the authority's certificate.
+fn authority(section: &str, directory: &Path) -> anyhow::Result<(PathBuf, Vec<u8>)> {
     let file = files(directory).authority;
     let text = std::fs::read(&file).with_context(|| {
         format!("[{section}] cannot read {}: `gatun {section} init` makes it", file.display())
     })?;
-    let hash: [u8; 32] = Sha256::digest(text).into();
-    let (words, _) = hash.as_chunks::<8>();
-    Ok(Some(std::array::from_fn(|n| words.get(n).map_or(0, |word| u64::from_be_bytes(*word)))))
+    Ok((file, text))
+}
+
+/// Certificate of the authority of a cluster, in DER: copies of the file may differ in its text.
+///
+/// # Errors
+/// Returns an error if the file cannot be read, or has no certificate.
+pub(crate) fn authority_of_nodes(directory: &Path) -> anyhow::Result<Vec<u8>> {
+    let (file, text) = authority("cluster", directory)?;
+    first_certificate(&text).map_err(|why| anyhow!("[cluster] {}: {why}", file.display()))
 }

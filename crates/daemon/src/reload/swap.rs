@@ -3,7 +3,7 @@
 use super::{Reload, ReloadRefusal, Review};
 use crate::event_sinks::{Prepared, Refusal};
 use crate::live_ports::NextPorts;
-use crate::peer::{self, Layout};
+use crate::peer::{self, Layout, by_shard};
 use crate::{ANSWER_MAX, Settings, memory};
 use gatun_nat::Plan;
 use gatun_nat::reconfigure::{ApplyError, Change, Refused, Settled};
@@ -177,7 +177,9 @@ impl Reload {
     /// Refuses a plan that divides the ports of an address between the boxes in another way.
     fn check_layout(&self, new: &Settings, shared: Option<&SharedPlans>) -> Result<(), ReloadRefusal> {
         if new.cluster.is_some() {
-            return check_shards(new, shared);
+            let before = self.shared_plans.as_ref().map(|shared| (&*self.settings.plan, &*shared.steering));
+            let after = shared.map(|shared| (&*new.plan, &*shared.steering));
+            return before.zip(after).map_or(Ok(()), |(before, after)| check_division(before, after));
         }
         let Some(section) = new.peer.as_ref().filter(|_| self.boxes.peer.is_some()) else { return Ok(()) };
         let layout = |plan: &Plan, shared: Option<&SharedPlans>| {
@@ -333,18 +335,22 @@ impl Reload {
     }
 }
 
-/// Refuses a plan whose addresses would get other shards at a node that starts with it anew.
-fn check_shards(new: &Settings, shared: Option<&SharedPlans>) -> Result<(), ReloadRefusal> {
-    let Some(shared) = shared else { return Ok(()) };
-    let fresh = Shares::new(&new.plan, 1, [0; 4]).map_err(|error| ReloadRefusal::why(error.to_string()))?;
-    match shared.steering.address_shares() == fresh.steering.address_shares() {
-        true => Ok(()),
-        false => Err(ReloadRefusal::restart(vec![
-            "[cluster]: the shards of public addresses would change: restart all nodes with the new file and \
-             `gatun run --forget`"
-                .to_owned(),
-        ])),
-    }
+/// Refuses a plan that divides the public ports among the nodes in another way, or would do so at a node that
+/// starts with it anew: with two divisions at once, a port could have two owners.
+fn check_division(
+    (before, old): (&Plan, &Steering),
+    (after, new): (&Plan, &Steering),
+) -> Result<(), ReloadRefusal> {
+    let fresh = Shares::new(after, 1, [0; 4]).map_err(|error| ReloadRefusal::why(error.to_string()))?;
+    let what = match by_shard(before, old) {
+        ranges if ranges != by_shard(after, new) => "the addresses or ports of public pools",
+        ranges if ranges != by_shard(after, &fresh.steering) => "the shards of public addresses",
+        _ => return Ok(()),
+    };
+    Err(ReloadRefusal::restart(vec![format!(
+        "[cluster]: {what} would change, which needs a stop of all nodes: see \"Change the division\" in the \
+         guide about clusters"
+    )]))
 }
 
 impl From<Refusal> for ReloadRefusal {
@@ -361,6 +367,49 @@ impl From<Refused> for ReloadRefusal {
         match refused {
             Refused::Restart(restarts) => ReloadRefusal::restart(restarts),
             Refused::Build(error) => ReloadRefusal::why(error.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gatun_nat::plan::{Nat44, Pool4, PoolRange};
+
+    fn plan(ranges: &[(u8, u8, (u16, u16))]) -> Plan {
+        let address = |n: u8| [192, 0, 2, n].into();
+        let range = |(first, last, ports): &(u8, u8, (u16, u16))| PoolRange {
+            first: address(*first),
+            last: address(*last),
+            ports: *ports,
+            transports: [true; 3],
+        };
+        let ranges = ranges.iter().map(range).collect();
+        let pool = Pool4 { name: "p".into(), ranges, ..Pool4::default() };
+        Plan { shards: Some(4), pools: vec![pool], nat44: vec![Nat44::default()], ..Plan::default() }
+    }
+
+    #[test]
+    fn a_reload_that_changes_the_division_of_a_cluster_is_refused() {
+        let before = plan(&[(0, 15, (1024, 65535))]);
+        let old = Shares::new(&before, 2, [1; 4]).unwrap().steering;
+        let refused = |after: &Plan| {
+            let new = Shares::after(&old, after).unwrap().steering;
+            let refused = check_division((&before, &old), (after, &new)).err()?;
+            Some(refused.restarts.concat())
+        };
+        assert_eq!(refused(&before), None);
+        let mut other = before.clone();
+        other.limits.sessions_per_subscriber += 1;
+        assert_eq!(refused(&other), None);
+        let pools = "addresses or ports of public pools";
+        for after in [
+            plan(&[(0, 15, (20_000, 65535))]),
+            plan(&[(0, 15, (1024, 65534))]),
+            plan(&[(0, 31, (1024, 65535))]),
+            plan(&[(0, 14, (1024, 65535))]),
+        ] {
+            assert!(refused(&after).is_some_and(|why| why.contains(pools)), "{after:?}");
         }
     }
 }

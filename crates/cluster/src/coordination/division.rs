@@ -38,8 +38,8 @@ impl Coordination {
         let (own, seen) = (self.division.own.as_ref()?, self.division.seen.as_ref()?);
         let parts = (own != &seen.0).then(|| differing(own, &seen.0))?;
         Some(format!(
-            "this node has another division than the cluster: {parts}. Write what etcd has, or stop all nodes, \
-             delete {} at etcd, and start them with one file",
+            "this node has another division than the cluster: {parts}. Write what etcd has, or stop all \
+             nodes, delete {} at etcd, and start them with one file",
             self.division_key()
         ))
     }

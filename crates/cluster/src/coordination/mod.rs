@@ -9,6 +9,7 @@
 //! Times are ms of a clock that never goes back. Rights count from the moment of a request.
 
 mod division;
+mod errors;
 mod map;
 mod orders;
 mod registration;
@@ -29,6 +30,7 @@ use crate::store::{Answer, Call, Request, Store, StoreError};
 use crate::target::{Candidate, Target, targets};
 use crate::timing::ClusterTiming;
 use division::Division;
+use errors::Errors;
 use map::Map;
 use registration::Registration;
 use std::collections::{HashMap, VecDeque};
@@ -136,7 +138,9 @@ pub struct Coordination {
     /// Requests without an answer, with the time of each.
     waiting: HashMap<u64, (u64, Purpose)>,
     next_id: u64,
-    error: Option<StoreError>,
+    errors: Errors,
+    /// Results of orders that the caller has not taken.
+    ordered: VecDeque<(u64, Result<(), String>)>,
     events: VecDeque<ClusterEvent>,
 }
 
@@ -174,7 +178,8 @@ impl Coordination {
             candidates: Vec::new(),
             waiting: HashMap::new(),
             next_id: 0,
-            error: None,
+            errors: Errors::default(),
+            ordered: VecDeque::new(),
             events: VecDeque::new(),
         }
     }
@@ -184,6 +189,7 @@ impl Coordination {
         while let Some(reply) = store.poll() {
             self.answered(now_ms, reply.id, reply.answer);
         }
+        self.errors.forget(now_ms, self.settings.timing.timing.lease_ms);
         self.keep_map(now_ms, store);
         self.keep_division(now_ms, store);
         self.keep_registered(now_ms, store);
@@ -215,14 +221,10 @@ impl Coordination {
             self.waiting.remove(&id);
             return;
         }
-        match &answer {
-            Ok(_) => self.error = None,
-            Err(error) => {
-                if self.error.as_ref() != Some(error) {
-                    self.note(now_ms, error.to_string());
-                }
-                self.error = Some(error.clone());
-            }
+        // Whoever gave an order hears of its error.
+        let is_order = matches!(asked, Purpose::Order(_));
+        if !is_order && let Some(error) = self.errors.answered(now_ms, &asked, &answer) {
+            self.note(now_ms, error.to_string());
         }
         match asked {
             Purpose::Read => self.map_read(now_ms, answer),
@@ -232,7 +234,7 @@ impl Coordination {
             }
             Purpose::Division => self.division_answered(now_ms, &answer),
             Purpose::Write(shard) => self.written(now_ms, shard, id, answer),
-            Purpose::Order(text) => self.ordered(now_ms, &text, answer),
+            Purpose::Order(text) => self.ordered(now_ms, id, &text, answer),
         }
     }
 

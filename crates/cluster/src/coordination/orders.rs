@@ -5,6 +5,9 @@ use crate::record::NodeName;
 use crate::store::{Answer, Call, Put, Store, StoreError, Write};
 use std::fmt;
 
+/// Results that wait for the caller.
+const ORDERED_MAX: usize = 64;
+
 /// Order of the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterOrder {
@@ -35,11 +38,11 @@ impl fmt::Display for ClusterOrder {
 }
 
 impl Coordination {
-    /// Passes an order to all nodes. An event tells whether it was written.
+    /// Passes an order to all nodes. Returns its number: [`take_ordered`](Self::take_ordered) has its result.
     ///
     /// # Errors
     /// Says why it cannot be given now.
-    pub fn order(&mut self, now_ms: u64, store: &mut dyn Store, order: &ClusterOrder) -> Result<(), String> {
+    pub fn order(&mut self, now_ms: u64, store: &mut dyn Store, order: &ClusterOrder) -> Result<u64, String> {
         let node = order.node();
         if !self.knows(node) && !self.map.names().any(|one| one == node) {
             return Err(format!("{node:?} is no node of this cluster"));
@@ -54,6 +57,9 @@ impl Coordination {
                 Write { puts: vec![put(self.key("drains", node), "1".to_owned())], ..Write::default() }
             }
             ClusterOrder::Undrain(_) => Write { deletes: vec![self.key("drains", node)], ..Write::default() },
+            ClusterOrder::Gone(node) if *node == self.settings.me => {
+                return Err(format!("{node:?} is this node, so it is not off"));
+            }
             ClusterOrder::Gone(_) if self.map.is_registered(node) => {
                 return Err(format!("{node:?} is registered, so it is not off"));
             }
@@ -64,16 +70,24 @@ impl Coordination {
                 deletes: vec![],
             },
         };
-        self.submit(now_ms, store, Purpose::Order(order.to_string()), Call::Write(write));
-        Ok(())
+        Ok(self.submit(now_ms, store, Purpose::Order(order.to_string()), Call::Write(write)))
     }
 
-    pub(super) fn ordered(&mut self, now_ms: u64, text: &str, answer: Result<Answer, StoreError>) {
+    /// Takes the results of orders, by their numbers.
+    pub fn take_ordered(&mut self) -> Vec<(u64, Result<(), String>)> {
+        self.ordered.drain(..).collect()
+    }
+
+    pub(super) fn ordered(&mut self, now_ms: u64, id: u64, text: &str, answer: Result<Answer, StoreError>) {
         let result = match answer {
-            Ok(Answer::Written(true, _)) => "done".to_owned(),
-            Ok(_) => "not done: the node is registered again".to_owned(),
-            Err(error) => error.to_string(),
+            Ok(Answer::Written(true, _)) => Ok(()),
+            Ok(_) => Err("not done: the node is registered again".to_owned()),
+            Err(error) => Err(error.to_string()),
         };
-        self.note(now_ms, format!("{text}: {result}"));
+        self.note(now_ms, format!("{text}: {}", result.as_ref().err().map_or("done", String::as_str)));
+        if self.ordered.len() >= ORDERED_MAX {
+            self.ordered.pop_front();
+        }
+        self.ordered.push_back((id, result));
     }
 }

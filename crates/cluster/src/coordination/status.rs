@@ -97,8 +97,8 @@ impl Coordination {
         self.registration.is_double
     }
 
-    /// Returns the last error of etcd, unless something has worked since.
+    /// Returns an error of etcd, unless the same has worked since.
     pub fn error(&self) -> Option<&StoreError> {
-        self.error.as_ref()
+        self.errors.first()
     }
 }

@@ -146,7 +146,8 @@ fn the_first_node_writes_the_division_and_registers_only_under_it() {
     test.reads_entries(2, vec![entry("division", "shards=1\nown_ports=5", 2)]);
     let id = test.asked(|call| matches!(call, Call::Grant(_)));
     test.answer(id, Ok(Answer::Granted(5, 2_000)));
-    let under = |call: &Call| matches!(call, Call::Write(write) if write.compares.contains(&("/gatun/test/division".into(), 2)));
+    let condition = ("/gatun/test/division".to_owned(), 2);
+    let under = |call: &Call| matches!(call, Call::Write(write) if write.compares.contains(&condition));
     let id = test.asked(|call| under(call));
     test.answer(id, Ok(Answer::Written(true, 3)));
     let registered = ["nodes/a", "names/a"].map(|key| entry(key, "instance=i number=1", 3));

@@ -95,7 +95,7 @@ fn a_client_that_has_ended_says_so() {
     // What was handed over before may have been done.
     let mut left: Vec<Reply> = std::iter::from_fn(|| store.poll()).collect();
     left.sort_by_key(|reply| reply.id);
-    let why = "the client of etcd has ended".to_owned();
+    let why = "the client of etcd has ended: restart gatun".to_owned();
     assert_eq!(left[0], Reply { id: 1, answer: Err(StoreError::Unknown(why.clone())) });
     assert_eq!(left[1], Reply { id: 2, answer: Err(StoreError::WatchEnded(why)) });
     assert_eq!(left.len(), 2);

@@ -218,11 +218,16 @@ impl Node {
         self.coordination.take_events()
     }
 
-    /// Passes an order of the operator to all nodes. An event tells its result.
+    /// Takes the results of orders, by their numbers.
+    pub fn take_ordered(&mut self) -> Vec<(u64, Result<(), String>)> {
+        self.coordination.take_ordered()
+    }
+
+    /// Passes an order of the operator to all nodes. Returns its number.
     ///
     /// # Errors
     /// Says why it cannot be given now.
-    pub fn order(&mut self, now_ms: u64, order: &ClusterOrder, store: &mut dyn Store) -> Result<(), String> {
+    pub fn order(&mut self, now_ms: u64, order: &ClusterOrder, store: &mut dyn Store) -> Result<u64, String> {
         if let ClusterOrder::Gone(node) = order
             && self.others.iter().any(|other| other.name == *node && other.member.exchange.is_open())
         {

@@ -17,7 +17,7 @@ pub struct ClusterStatus {
     pub nodes: Vec<NodeStatus>,
     /// Relations to the other nodes, in the order of [`Node::names`].
     pub members: Vec<MemberStatus>,
-    /// Last error of etcd, unless something has worked since.
+    /// Error of etcd, unless the same has worked since.
     pub error: Option<StoreError>,
     /// True if another box has this node's name.
     pub is_double: bool,

@@ -30,6 +30,7 @@ use gatun_peer::ownership::Timing;
 use gatun_peer::wire::{ConfigKey, Exchange};
 use gatun_peer::workers::{FeedSettings, WorkerEngines};
 use gatun_worker::{Clock, Handle};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
 use std::time::Duration;
@@ -52,6 +53,9 @@ const DRIFT_MS: (u32, u32) = (100, 2_000);
 const MOVES_MAX: usize = 4;
 /// Time after which a call of the kernel that had no memory is tried again.
 const EARLY: Duration = Duration::from_millis(200);
+/// Longest time until etcd has the word of an operator, and orders that wait for it.
+const ORDER_MAX: Duration = Duration::from_secs(5);
+const ORDERS_MAX: usize = 64;
 /// Time for the start of the client of etcd.
 const START_MAX: Duration = Duration::from_secs(10);
 
@@ -230,8 +234,8 @@ impl ClusterOrders {
     fn ask(&self, order: ClusterOrder) -> Result<(), String> {
         let (answer, answers) = sync_channel(1);
         self.send(Order::Operator(order, answer));
-        let late = |_| Err("the thread of the cluster does not answer".to_owned());
-        answers.recv_timeout(ANSWER_MAX).unwrap_or_else(late)
+        let late = |_| Err("no answer of etcd: `gatun cluster events` tells whether it was done".to_owned());
+        answers.recv_timeout(ORDER_MAX).unwrap_or_else(late)
     }
 
     /// Tells the node of another plan, after it was applied.
@@ -270,7 +274,7 @@ impl PendingNode {
         let PendingNode { node, prepared, clock, waker, health, watch } = self;
         let PreparedCluster { change, saved, file } = prepared;
         let saved = saved.filter(|_| has_all);
-        // Not before it is known that no session is lost: a standing of another generation counts for nothing.
+        // Not before it is known that no session is lost: a standing of another generation is not used.
         if let (Some(file), Some(saved)) = (&file, &saved)
             && let Err(why) = file.save(&change.layout(&node), saved)
         {
@@ -319,6 +323,7 @@ impl PendingNode {
             waker,
             health,
             watch,
+            asked: VecDeque::new(),
         };
         running.run(orders);
     }
@@ -430,6 +435,8 @@ struct Running {
     waker: Waker,
     health: Health,
     watch: Watch,
+    /// Orders that etcd has not answered.
+    asked: VecDeque<(u64, Answer)>,
 }
 
 impl Running {
@@ -446,7 +453,8 @@ impl Running {
             }
             let ms = self.turn();
             self.health.keep();
-            self.note(is_urgent);
+            answers.extend(self.answered());
+            self.note(is_urgent || !answers.is_empty());
             // Whoever asks for the state after an answer finds the effect of the order.
             for (answer, result) in answers {
                 let _ = answer.send(result);
@@ -490,7 +498,7 @@ impl Running {
         let now_ms = self.clock.now().0;
         let is_changed = std::mem::take(&mut self.engines.is_changed);
         let events = self.cluster.take_events();
-        self.watch.events(events);
+        self.watch.events(now_ms, events);
         let is_due = is_urgent || is_changed || self.watch.is_due(now_ms);
         if !is_due {
             return;
@@ -501,6 +509,16 @@ impl Running {
         }
         let links = self.links.iter().map(Link::state);
         self.watch.publish(now_ms, &status, links, (&self.steering, self.saver.error.as_deref()));
+    }
+
+    /// Orders that etcd has answered, with their results.
+    fn answered(&mut self) -> Vec<(Answer, Result<(), String>)> {
+        let results = self.cluster.take_ordered().into_iter();
+        let of = |(id, result)| {
+            let place = self.asked.iter().position(|(asked, _)| *asked == id)?;
+            Some((self.asked.remove(place)?.1, result))
+        };
+        results.filter_map(of).collect()
     }
 
     /// Executes an order. Returns its answer, if anybody waits for one.
@@ -518,8 +536,14 @@ impl Running {
             }
             Order::Reread => self.watch.reread(&mut self.acceptor, &mut self.links),
             Order::Operator(order, answer) => {
-                let done = self.cluster.order(self.clock.now().0, &order, &mut self.store);
-                return Some((answer, done));
+                let id = match self.cluster.order(self.clock.now().0, &order, &mut self.store) {
+                    Ok(id) => id,
+                    Err(why) => return Some((answer, Err(why))),
+                };
+                if self.asked.len() >= ORDERS_MAX {
+                    self.asked.pop_front();
+                }
+                self.asked.push_back((id, answer));
             }
         }
         None

@@ -72,7 +72,8 @@ fn etcd(cluster: &Cluster) -> anyhow::Result<EtcdSettings> {
     let tls = |directory: &Path| -> anyhow::Result<EtcdTls> {
         let [authority, certificate, key] =
             ["ca.pem", "certificate.pem", "key.pem"].map(|name| directory.join(name));
-        let identity = match certificate.exists() {
+        let has = |path: &Path| path.try_exists().with_context(|| format!("cannot read {}", path.display()));
+        let identity = match has(&certificate)? || has(&key)? {
             true => Some((read(&certificate)?, read(&key)?)),
             false => None,
         };
@@ -80,7 +81,9 @@ fn etcd(cluster: &Cluster) -> anyhow::Result<EtcdSettings> {
     };
     let user = |(name, file): &(String, std::path::PathBuf)| -> anyhow::Result<(String, String)> {
         let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-        Ok((name.clone(), text.lines().next().unwrap_or_default().to_owned()))
+        let password = text.lines().next().unwrap_or_default();
+        anyhow::ensure!(!password.is_empty(), "the first line of {} has no password", file.display());
+        Ok((name.clone(), password.to_owned()))
     };
     Ok(EtcdSettings {
         endpoints: cluster.etcd.clone(),

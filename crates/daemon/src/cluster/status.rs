@@ -174,6 +174,8 @@ struct Logged {
     shards_ms: u64,
     has_etcd_failed: bool,
     stranger_ms: Option<u64>,
+    /// Latest events, with the times of their lines.
+    events: VecDeque<(String, u64)>,
     save_error: Option<String>,
 }
 
@@ -225,8 +227,19 @@ impl Watch {
     }
 
     /// Logs events of the coordination.
-    pub(super) fn events(&self, events: Vec<coordination::ClusterEvent>) {
-        events.into_iter().for_each(|event| self.line(event.text));
+    pub(super) fn events(&mut self, now_ms: u64, events: Vec<coordination::ClusterEvent>) {
+        self.logged.events.retain(|(_, at)| now_ms < *at + LOG_EVERY_MS);
+        for event in events {
+            // The same trouble again and again is one line.
+            let is_known = self.logged.events.iter().any(|(text, _)| *text == event.text);
+            if !is_known {
+                if self.logged.events.len() >= EVENTS_MAX {
+                    self.logged.events.pop_front();
+                }
+                self.logged.events.push_back((event.text.clone(), now_ms));
+                self.line(event.text);
+            }
+        }
     }
 
     /// Logs the reason why a connection of a stranger was closed, from time to time.
@@ -518,6 +531,18 @@ mod tests {
         assert_eq!(said(&mut watch, 3_200, &status), ["cluster: etcd answers again"]);
         let shown: Vec<_> = watch.shown.events().events.into_iter().map(|event| event.what).collect();
         assert_eq!(shown.len(), 6, "{shown:?}");
+    }
+
+    #[test]
+    fn the_same_event_again_and_again_is_one_line() {
+        let (sender, events) = channel();
+        let node = settings("a", 1);
+        let mut watch = Watch::new(node.clone(), Shown::new(&node), sender);
+        for at_ms in (0..20_000).step_by(100) {
+            let event = coordination::ClusterEvent { at_ms, text: "etcd refuses: no".to_owned() };
+            watch.events(at_ms, vec![event]);
+        }
+        assert_eq!(events.try_iter().count(), 2);
     }
 
     #[test]

@@ -675,7 +675,7 @@ impl World {
             let now = self.machines[number].now(self.now_ms);
             let Machine { process, client, .. } = &mut self.machines[number];
             let Some(process) = process else { break };
-            result = process.node.order(now, &order, client);
+            result = process.node.order(now, &order, client).map(|_| ());
             if result.is_ok() {
                 break;
             }

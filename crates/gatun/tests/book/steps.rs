@@ -66,7 +66,7 @@ pub(crate) enum Step {
 }
 
 /// Beginnings of comments around parts that programs write.
-const GENERATED_PARTS: [&str; 4] = ["structure:", "figures:", "iperf:", "backends:"];
+const GENERATED_PARTS: [&str; 6] = ["structure:", "figures:", "iperf:", "backends:", "cluster:", "fastpath:"];
 
 /// Steps of a text.
 pub(crate) fn steps(text: &str) -> Vec<Step> {

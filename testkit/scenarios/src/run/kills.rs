@@ -76,16 +76,17 @@ impl Run<'_> {
         load: Load,
         length: Duration,
         killed: KilledPrograms,
-    ) -> anyhow::Result<(StageResult, PacketCounts)> {
+    ) -> anyhow::Result<(StageResult, PacketCounts, Duration)> {
         self.close_accounts(killed == KilledPrograms::Both, true)?;
         let before = self.borders(killed)?;
         let counted_before = self.drops_of_programs(killed)?;
         let Run { middle: Running::Switch(gatun, switch), ends, .. } = self else {
             anyhow::bail!("there is no switch")
         };
-        let (result, counted) = std::thread::scope(|scope| {
+        let (result, (counted, uncounted)) = std::thread::scope(|scope| {
             let killer = scope.spawn(|| {
                 std::thread::sleep(length / 2);
+                let begin = Instant::now();
                 let counted = drops_of_programs(switch.as_ref(), gatun.as_ref(), killed)?;
                 switch.as_ref().map_or(Ok(()), |switch| switch.kill())?;
                 match gatun {
@@ -94,7 +95,7 @@ impl Run<'_> {
                     }
                     _ => {}
                 }
-                anyhow::Ok(counted)
+                anyhow::Ok((counted, begin.elapsed()))
             });
             let result = ends.stage(name, load, Until::Elapsed(length), |_| (None, 0));
             let counted = killer.join().map_err(|_| anyhow::anyhow!("the killer panicked"))??;
@@ -115,7 +116,7 @@ impl Run<'_> {
             *self.drops_of_killed.entry(name).or_default() += count;
         }
         *self.drops_of_killed.entry(format!("middle: {}", killed.name())).or_default() += borders.ended();
-        Ok((result, borders))
+        Ok((result, borders, uncounted))
     }
 
     /// Starts an empty switch, and Gatun if `config` is its configuration, while traffic goes on. Ends when

@@ -11,6 +11,9 @@ use crate::program::{Field, Line, Program, Table, number};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+/// Field of a key: place, offset in the key, bits.
+type KeyField = (Place, u32, u32);
+
 /// Longest key that the tables have, bytes.
 const KEY_MAX: u32 = 256;
 /// Bytes before a received packet: new headers have room there.
@@ -322,7 +325,7 @@ impl Writer<'_> {
     /// Emissions of headers and the sending behind them. Returns the number of lines.
     fn send(&mut self, lines: &[Line], scope: &Scope<'_>) -> Option<usize> {
         let emitted = lines.iter().take_while(|line| line.words[0] == "emit").count();
-        let Some(line) = lines.get(emitted).filter(|line| line.words[0] == "tx") else { return None };
+        let line = lines.get(emitted).filter(|line| line.words[0] == "tx")?;
         if lines[1..=emitted].iter().any(|line| line.label.is_some()) {
             return None;
         }
@@ -384,8 +387,8 @@ impl Writer<'_> {
         Some(())
     }
 
-    /// Fields of a table's key: place, offset in the key, bits. And the offset of the key in its structure.
-    fn key(&self, table: &Table) -> Option<(Vec<(Place, u32, u32)>, u32)> {
+    /// Fields of a table's key, and the offset of the key in its structure.
+    fn key(&self, table: &Table) -> Option<(Vec<KeyField>, u32)> {
         let places = table.key.iter().map(|word| self.names.place(word)).collect::<Option<Vec<_>>>()?;
         let first = places.iter().map(|place| self.names.field(*place).at).min()?;
         let part = |place: &Place| {

@@ -124,7 +124,7 @@ fn fields(block: &[Vec<&str>]) -> Option<Vec<Field>> {
     for line in block {
         let [kind, name] = line.as_slice() else { return None };
         let bits: u32 = kind.strip_prefix("bit<")?.strip_suffix('>')?.parse().ok()?;
-        if bits == 0 || bits % 8 != 0 || bits > 64 {
+        if bits == 0 || !bits.is_multiple_of(8) || bits > 64 {
             return None;
         }
         fields.push(Field { name: (*name).to_owned(), bits, at });

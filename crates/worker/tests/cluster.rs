@@ -294,7 +294,7 @@ fn a_packet_that_another_worker_has_handed_over_is_not_translated_past_a_fence()
     let deadline = Instant::now() + 20 * SECOND;
     let fenced = |worker: usize| {
         let snapshot = cluster.nodes[0].handles[worker].snapshot(SECOND).unwrap();
-        (drops(&[snapshot.clone()], DropReason::ShardFenced), snapshot.worker.handed.taken)
+        (drops(std::slice::from_ref(&snapshot), DropReason::ShardFenced), snapshot.worker.handed.taken)
     };
     while fenced(1).0 < hosts && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(1));

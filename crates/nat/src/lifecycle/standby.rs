@@ -287,7 +287,7 @@ fn released(tables: &mut Tables, id: &SessionId) -> PeerOutcome {
 fn set_right(tables: &mut Tables, (first, last): (Ipv4Addr, Ipv4Addr), right: PortRight) -> PeerOutcome {
     let Tables { pools, sharding, .. } = tables;
     let shard = |address| sharding.as_ref().map_or(Some(0), |sharding| sharding.of_address(address));
-    let set = |pool: &mut Pool4State| pool.set_rights(first, last, right, &shard);
+    let set = |pool: &mut Pool4State| pool.set_rights(first, last, right, shard);
     match pools.iter_mut().map(set).sum::<usize>() {
         0 => PeerOutcome::Gone,
         _ => PeerOutcome::Done,

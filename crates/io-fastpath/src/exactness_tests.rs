@@ -3,6 +3,7 @@
 //! as the engine, or leaves the packet as it is.
 
 mod beside_nat;
+mod histories;
 mod interface;
 pub(crate) mod loaded;
 mod nat44;

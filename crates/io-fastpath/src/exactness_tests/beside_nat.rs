@@ -18,7 +18,7 @@ use gatun_nat::plan::Transport;
 use gatun_nat::reconfigure::Outline;
 use gatun_nat::tcp_fsm::TcpState;
 use gatun_nat::{Instant, Nat, Plan, Verdict};
-use gatun_wire::Offload;
+use gatun_wire::{Offload, proto};
 use std::cell::RefCell;
 use std::net::Ipv4Addr;
 
@@ -97,25 +97,29 @@ impl Beside for Kernel {
 }
 
 /// Programs with the instances of a plan.
-fn programs(of: &Plan) -> Option<[Loaded; 2]> {
+pub(super) fn programs(of: &Plan) -> Option<[Loaded; 2]> {
     if let Some(why) = refusal() {
         gatun_testkit::skip(&why);
         return None;
     }
     let programs = At::ALL.map(Loaded::new);
     for pair in &programs {
-        let of64 = of.nat64.iter().map(|nat64| Instance::nat64(&nat64.settings));
-        let all = of64.chain(of.nat44.iter().map(|nat44| Instance::nat44(nat44.mtu)));
-        for (number, instance) in (0..).zip(all) {
+        for (number, instance) in (0..).zip(instances(of)) {
             pair.table.set_instance(number, instance).unwrap();
         }
     }
     Some(programs)
 }
 
+/// Settings of a plan's instances.
+pub(super) fn instances(of: &Plan) -> Vec<Instance> {
+    let of64 = of.nat64.iter().map(|nat64| Instance::nat64(&nat64.settings));
+    of64.chain(of.nat44.iter().map(|nat44| Instance::nat44(nat44.mtu))).collect()
+}
+
 /// The established sessions that live for more than `since` milliseconds, as the offload manager would install
 /// them.
-fn flows(nat: &Nat, plan: &Plan, since: u64) -> Vec<Flow> {
+pub(super) fn flows(nat: &Nat, plan: &Plan, since: u64) -> Vec<Flow> {
     let mut sessions = Vec::with_capacity(100);
     nat.read_sessions(&mut SessionCursor::default(), &Selection::default(), 10_000, &mut sessions);
     let is_ours = |address: Ipv4Addr| nat.pools().iter().any(|pool| pool.address_ix(address).is_some());
@@ -130,6 +134,15 @@ fn flows(nat: &Nat, plan: &Plan, since: u64) -> Vec<Flow> {
     let realms = plan.nat64.iter().map(|nat64| nat64.realm).chain(plan.nat44.iter().map(|nat44| nat44.realm));
     let realms: Vec<u8> = realms.collect();
     let is_elsewhere = |instance: u8| realms.get(usize::from(instance)).is_some_and(|&realm| realm != 0);
+    // An exempt host has sessions if it sends to public ports.
+    let is_exempt = |session: &SessionInfo| {
+        let number = usize::from(session.instance).checked_sub(plan.nat64.len());
+        let Some(nat44) = number.and_then(|number| plan.nat44.get(number)) else { return false };
+        let (remote, port) = session.remote;
+        let protocol = if session.transport == Transport::Tcp { proto::TCP } else { proto::UDP };
+        nat44.inside.iter().any(|net| net.contains(remote))
+            || nat44.exempt.iter().any(|exempt| exempt.covers(remote, protocol, Some(port)))
+    };
     let established = sessions.iter().filter(|session| {
         let is_open = session.tcp.is_none_or(|state| state == TcpState::Established);
         is_open
@@ -137,6 +150,7 @@ fn flows(nat: &Nat, plan: &Plan, since: u64) -> Vec<Flow> {
             && !is_ours(session.remote.0)
             && !shares(session)
             && !is_elsewhere(session.instance)
+            && !is_exempt(session)
     });
     established.filter_map(|session| flow(session, &outline)).take(64).collect()
 }
@@ -170,7 +184,7 @@ fn flow(session: &SessionInfo, outline: &Outline) -> Option<Flow> {
 }
 
 /// The packet with its identification zero.
-fn without_ident(packet: &[u8]) -> Vec<u8> {
+pub(super) fn without_ident(packet: &[u8]) -> Vec<u8> {
     let mut packet = packet.to_vec();
     if packet[0] >> 4 == 4 {
         packet[4..6].fill(0);

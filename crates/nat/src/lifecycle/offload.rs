@@ -126,9 +126,10 @@ fn mark(rules: &Rules, tables: &mut Tables, id: RecordId, ownership: Ownership) 
 }
 
 /// Returns whether a fast path may have a session. An address of another worker's share of the pool makes it
-/// a hairpin, too.
+/// a hairpin, too. A session with an exempt remote host exists if that host has sent to a public port: its
+/// packets are translated, and those to it are not.
 fn may_leave(rules: &Rules, tables: &Tables, session: &Session) -> bool {
-    tables.is_offered(session) && !rules.is_pooled(session.remote().0)
+    tables.is_offered(session) && !rules.is_pooled(session.remote().0) && !rules.exempts(session)
 }
 
 /// Counts packets of a session until it is offered again.

@@ -63,6 +63,33 @@ fn a_connection_that_is_not_established_gets_no_mark() {
 }
 
 #[test]
+fn a_session_from_an_exempt_host_gets_no_mark() {
+    let mut plan = both_kinds();
+    let net = Net4::new(v4("203.0.113.9"), 32).unwrap();
+    plan.nat44[0].exempt = vec![Exemption { net, transport: Some(Transport::Udp), ports: Some((53, 53)) }];
+    let mut bed = Bed::new(&plan);
+    let mut reader = attach(&mut bed, FeedPolicy { packets: 1, ..ESTABLISHED }, 100);
+    let port = datagram(&mut bed, A, 4000);
+    // The host may send to the public port, but the answers pass untranslated.
+    for from in [53, 54] {
+        bed.through(&udp4("203.0.113.9", from, T, port, b"x"));
+    }
+    assert_eq!(bed.send(&udp4(A, 4000, "203.0.113.9", 53, b"x")).verdict, Verdict::Pass);
+    assert_eq!(bed.through(&udp4(A, 4000, "203.0.113.9", 54, b"x")).sport, port);
+    let outcomes: Vec<_> = sessions(&mut reader)
+        .iter()
+        .map(|session| (session.id.flow.remote, mark(&mut bed, session.id, Offload::Pending)))
+        .collect();
+    let remote = |address, port| (v4(address), port);
+    let wanted = [
+        (remote(SERVER, 53), CommandOutcome::Done),
+        (remote("203.0.113.9", 53), CommandOutcome::Refused),
+        (remote("203.0.113.9", 54), CommandOutcome::Done),
+    ];
+    assert_eq!(outcomes, wanted);
+}
+
+#[test]
 fn closing_is_reported_for_a_mark_alone_and_so_is_its_opening_again() {
     let mut bed = Bed::new(&both_kinds());
     let mut reader = attach(&mut bed, ESTABLISHED, 100);

@@ -15,7 +15,7 @@ use gatun_nat::feed::{
     Action, Command, CommandOutcome, FeedPolicy, FeedReader, Offload, Ownership, Record, SessionChange,
     SessionId, SessionRecord, SessionScope, channel,
 };
-use gatun_nat::plan::{Net4, Transport};
+use gatun_nat::plan::{Exemption, Net4, Transport};
 use gatun_nat::{FeedCursor, Plan, plan};
 
 /// Prefix of the NAT64 instance, number 0.

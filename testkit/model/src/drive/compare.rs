@@ -1,5 +1,6 @@
 //! Comparison of engine and model over one history.
 
+use super::beside::Beside;
 use super::change::changed;
 use super::history::Op;
 use super::universe::universe;
@@ -44,11 +45,25 @@ pub struct Outcome {
 /// # Errors
 /// Returns the first difference.
 pub fn run(world: u64, seed: u64, ops: &[Op]) -> Result<Outcome, Failure> {
+    run_pair(world, seed, ops, None)
+}
+
+/// Runs a history with `beside`. Engine and model are compared as by [`run`], and get one packet at a time.
+///
+/// # Errors
+/// Returns the first difference.
+pub fn run_beside(world: u64, ops: &[Op], beside: &mut dyn Beside) -> Result<Outcome, Failure> {
+    run_pair(world, world, ops, Some(beside))
+}
+
+/// Runs a history, perhaps with another translator.
+fn run_pair(world: u64, seed: u64, ops: &[Op], beside: Option<&mut dyn Beside>) -> Result<Outcome, Failure> {
     let plan = universe(world);
     let mut pair = match Pair::new(&plan, seed, world) {
         Ok(pair) => pair,
         Err(what) => return Err(Failure { step: 0, what }),
     };
+    pair.beside = beside;
     for (step, op) in ops.iter().enumerate() {
         pair.step(op).map_err(|what| Failure { step, what })?;
     }
@@ -60,7 +75,7 @@ pub fn run(world: u64, seed: u64, ops: &[Op]) -> Result<Outcome, Failure> {
 }
 
 /// Engine and model of one plan, with their inputs.
-pub(super) struct Pair {
+pub(super) struct Pair<'a> {
     /// Plan that the engine was made for; `plan` is its current one.
     first: Plan,
     pub(super) plan: Plan,
@@ -79,9 +94,11 @@ pub(super) struct Pair {
     /// Packets forwarded lately, as they came out: IPv4, IPv6.
     pub(super) sent: [VecDeque<RealmPacket>; 2],
     memory: Vec<u8>,
+    /// Gets each packet before the engine.
+    beside: Option<&'a mut dyn Beside>,
 }
 
-impl Pair {
+impl Pair<'_> {
     pub(super) fn new(plan: &Plan, seed: u64, world: u64) -> Result<Self, String> {
         let mut nat = Nat::new(plan, [seed, 2, 3, 4]).map_err(|e| format!("the plan is refused: {e}"))?;
         let silent = match world % 4 {
@@ -104,6 +121,7 @@ impl Pair {
             received: VecDeque::new(),
             sent: Default::default(),
             memory: vec![0xa5; BUFFER * BURST],
+            beside: None,
         })
     }
 
@@ -146,7 +164,11 @@ impl Pair {
         self.handled.clear();
         while !self.waiting.is_empty() {
             let mut packets = std::mem::take(&mut self.waiting);
-            let rest = packets.split_off(packets.len().min(BURST));
+            let most = if self.beside.is_some() { 1 } else { BURST };
+            let rest = packets.split_off(packets.len().min(most));
+            if let (Some(beside), [packet]) = (&mut self.beside, &packets[..]) {
+                beside.before(&self.nat, &self.plan, Instant(self.now as u64), packet);
+            }
             let (seen, left) = self.burst(&packets)?;
             self.model.at(self.now as u64);
             self.hear();
@@ -168,6 +190,9 @@ impl Pair {
                         self.model.describe(),
                     )
                 })?;
+                if let Some(beside) = &mut self.beside {
+                    beside.after(packet, seen)?;
+                }
                 self.remember(packet, seen);
             }
             self.waiting = packets.split_off(packets.len() - left);

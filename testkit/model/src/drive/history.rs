@@ -195,6 +195,31 @@ pub fn history(seed: u64, steps: usize) -> Vec<Op> {
     (0..steps).map(|_| op(&mut r, &focus)).collect()
 }
 
+/// The steps with more packets of established sessions: after each SYN from inside, the rest of the handshake and
+/// data; after each UDP packet from inside, more in both directions.
+pub fn with_flows(ops: &[Op]) -> Vec<Op> {
+    ops.iter().flat_map(|op| [op].into_iter().cloned().chain(flow_after(op))).collect()
+}
+
+fn flow_after(op: &Op) -> Vec<Op> {
+    let Op::Out { proto, host, port, remote, rport, form } = *op else { return Vec::new() };
+    let target = Target::Of { door: form.door, host, port };
+    let form = Form { ttl: 64, twist: PacketDefect::None, cut: None, ..form };
+    let outward = |proto, form| Op::Out { proto, host, port, remote, rport, form };
+    let inward = |proto, form| Op::In { proto, target, remote, rport, form };
+    let longer = Form { len: form.len + 9, tos: form.tos ^ 2, df: !form.df, ..form };
+    match proto {
+        Proto::Tcp(2) => vec![
+            inward(Proto::Tcp(18), form),
+            outward(Proto::Tcp(16), form),
+            inward(Proto::Tcp(24), longer),
+            outward(Proto::Tcp(24), longer),
+        ],
+        Proto::Udp => vec![inward(Proto::Udp, longer), outward(Proto::Udp, longer), inward(Proto::Udp, form)],
+        _ => Vec::new(),
+    }
+}
+
 struct Focus {
     hosts: u8,
     ports: u8,

@@ -1,5 +1,6 @@
 //! Histories: made from a seed, run through engine and model, compared, and shrunk if they differ.
 
+pub mod beside;
 pub mod change;
 pub mod compare;
 pub mod forge;
@@ -11,6 +12,7 @@ pub mod shrink;
 pub mod universe;
 pub mod workers;
 
-pub use compare::{Failure, Outcome, run};
-pub use history::{Cut, Form, FragmentDefect, Op, PacketDefect, Proto, Target, history};
+pub use beside::Beside;
+pub use compare::{Failure, Outcome, run, run_beside};
+pub use history::{Cut, Form, FragmentDefect, Op, PacketDefect, Proto, Target, history, with_flows};
 pub use universe::universe;

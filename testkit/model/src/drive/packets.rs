@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// Number of realms that packets come from, with or without an instance.
 const REALMS: u8 = 5;
 
-impl Pair {
+impl Pair<'_> {
     pub(super) fn packets_in_pieces(&self, op: &Op) -> Vec<RealmPacket> {
         let mut in_realms = self.packets(op);
         if let Some(how) = op.form().and_then(|form| form.cut) {

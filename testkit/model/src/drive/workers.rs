@@ -68,7 +68,7 @@ struct WorkerGroup {
     /// Plan that the workers were made for; `plan` is their current one.
     first: Plan,
     plan: Plan,
-    pairs: Vec<Pair>,
+    pairs: Vec<Pair<'static>>,
     steering: Steering,
     coverage: Coverage,
     /// Worker that forges the next packet, and gets packets that any worker may have.

@@ -21,7 +21,6 @@ use crate::tables::session::{Inside, RecordId, Session};
 use crate::tables::subscriber::SubscriberKey;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
-use gatun_wire::proto;
 
 /// Sessions, bindings and blocks that a change of the configuration has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -334,14 +333,11 @@ impl Transition {
         rules: &Rules,
         session: &Session,
     ) -> Option<(bool, bool)> {
-        let (served, remote) = (session.inside_addr(), session.remote());
+        let served = session.inside_addr();
         let (all, this) = match rules.get(session.instance)? {
             Instance::Nat64(nat) => (!nat.accepts(served), !nat.is_served(session.pool6)),
             Instance::Nat44(nat) => {
-                let protocol = session.transport().ip_protocol();
-                let port = (protocol != proto::ICMP).then_some(remote.1);
-                let inside = served.to_ipv4_mapped();
-                (!inside.is_some_and(|a| nat.serves(a)), nat.is_exempt(remote.0, protocol, port))
+                (!served.to_ipv4_mapped().is_some_and(|a| nat.serves(a)), rules.exempts(session))
             }
         };
         Some((all || self.has_moved(tables, session), this))

@@ -26,7 +26,7 @@ use alloc::vec::Vec;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::rfc3022::{self, Rewrite};
 use gatun_wire::rfc7915::four_to_six;
-use gatun_wire::{DropReason, Ipv4View, L4, Packet, Prefix64, Settings, To6, Whole};
+use gatun_wire::{DropReason, Ipv4View, L4, Packet, Prefix64, Settings, To6, Whole, proto};
 use nat44::Nat44;
 use nat64::Nat64;
 
@@ -146,6 +146,14 @@ impl Rules {
     pub(crate) fn is_own6(&self, destination: Ipv6Addr, prefix: &Prefix64) -> bool {
         self.own4_apart.is_some_and(|own4| own4 == prefix.extract_unchecked(destination))
             || self.own6_apart == Some(destination)
+    }
+
+    /// Returns whether packets to the remote host of a session pass untranslated.
+    pub(crate) fn exempts(&self, session: &Session) -> bool {
+        let protocol = session.transport().ip_protocol();
+        let (remote, port) = session.remote();
+        let port = (protocol != proto::ICMP).then_some(port);
+        self.nat44(session.instance).is_some_and(|nat| nat.is_exempt(remote, protocol, port))
     }
 
     /// Returns whether an address is in a pool that several workers share.

@@ -11,6 +11,7 @@ mod boxes;
 #[path = "../../../peer/tests/support/engines.rs"]
 mod engines;
 mod many;
+mod paths;
 #[path = "../simulation/server.rs"]
 mod server;
 mod world;

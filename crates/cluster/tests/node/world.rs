@@ -3,7 +3,7 @@
 use crate::boxes::{Life, Machine, Process, SHARDS, Variant, WORKERS, name};
 use crate::server::Server;
 use gatun_cluster::coordination::ClusterOrder;
-use gatun_cluster::node::ClusterStatus;
+use gatun_cluster::node::{ClusterStatus, Places};
 use gatun_cluster::record::{NodeName, Phase, ShardRecord};
 use gatun_nat::Instant;
 use gatun_nat::plan::Transport;
@@ -350,6 +350,47 @@ impl World {
             self.close(number, other);
             self.close(other, number);
         }
+    }
+
+    /// Nothing passes between a box and the others any more, and nobody is told. `is_alone`: it does not
+    /// reach the coordinator either.
+    pub fn cut(&mut self, number: usize, is_alone: bool) {
+        self.note(format!("{number} is cut off"));
+        self.machines[number].client.is_cut |= is_alone;
+        for (ends, connection) in &mut self.connections {
+            connection.is_cut |= ends.0 == number || ends.1 == number;
+        }
+    }
+
+    /// A box stops, and nobody is told.
+    pub fn stop(&mut self, number: usize) {
+        let now_ms = self.now_ms;
+        self.note(format!("{number} stops"));
+        self.machines[number].end(now_ms, |_| Life::Stopped);
+    }
+
+    /// The coordinator stands still, or goes on.
+    pub fn coordinator_away(&mut self, is_away: bool) {
+        self.server.borrow_mut().is_away = is_away;
+    }
+
+    /// Lets time pass without other faults.
+    ///
+    /// # Errors
+    /// A promise is broken.
+    pub fn wait(&mut self, ms: u64) -> Result<(), String> {
+        let end = self.now_ms + ms;
+        while self.now_ms < end {
+            self.everything();
+            self.check()?;
+        }
+        Ok(())
+    }
+
+    /// Where a box says that each shard is translated.
+    pub fn places(&self, number: usize) -> Places {
+        let process = self.machines[number].process.as_ref();
+        process.and_then(|process| process.slots.places.clone()).unwrap_or(Places::NONE)
     }
 
     /// The others close their connections to a box that is gone.

@@ -505,7 +505,7 @@ impl Running {
         }
         let status = self.cluster.status(now_ms);
         if let Some(places) = &self.engines.places {
-            self.health.set(places, &self.steering, &status);
+            self.health.set(now_ms, places, (&self.steering, &status));
         }
         let links = self.links.iter().map(Link::state);
         self.watch.publish(now_ms, &status, links, (&self.steering, self.saver.error.as_deref()));

@@ -30,6 +30,8 @@ const ETCD_QUIET_MS: u64 = 1_000;
 const STUCK_AFTER: Duration = Duration::from_secs(5);
 /// Shortest time for which routes stay without a sign of the thread.
 const KEPT_MIN: Duration = Duration::from_secs(1);
+/// Time for which a node must have heard all others it needs, before routes lead to it as before, ms.
+const WELL_MS: u64 = 1_000;
 /// Events that are kept.
 const EVENTS_MAX: usize = 256;
 /// Reason of a thread that does nothing any more.
@@ -121,11 +123,13 @@ pub(super) struct Health {
     node: ClusterSettings,
     control: HealthControl,
     told: Option<(Roles, Option<String>)>,
+    /// Time at which the node was cut off last.
+    cut_ms: Option<u64>,
 }
 
 impl Health {
     pub(super) fn new(node: ClusterSettings, control: HealthControl) -> Health {
-        Health { node, control, told: None }
+        Health { node, control, told: None, cut_ms: None }
     }
 
     /// Announces nothing before the node has shards.
@@ -141,7 +145,16 @@ impl Health {
     }
 
     /// Announces what the node has.
-    pub(super) fn set(&mut self, places: &Places, steering: &Steering, status: &ClusterStatus) {
+    pub(super) fn set(
+        &mut self,
+        now_ms: u64,
+        places: &Places,
+        (steering, status): (&Steering, &ClusterStatus),
+    ) {
+        if places.is_cut {
+            self.cut_ms = Some(now_ms);
+        }
+        let is_cut = self.cut_ms.is_some_and(|at| now_ms < at + WELL_MS);
         let is_drained = own(&self.node, status).is_some_and(|node| node.is_drained);
         let held = match () {
             () if status.is_double => Some(DOUBLE),
@@ -149,7 +162,7 @@ impl Health {
             () if is_drained => Some(DRAINED),
             () => Some(HELD),
         };
-        let next = (places::roles(&self.node, steering, places), held.map(str::to_owned));
+        let next = (places::roles(&self.node, steering, (places, is_cut)), held.map(str::to_owned));
         if self.told.as_ref() != Some(&next) {
             self.control.set_roles(next.0.clone(), next.1.clone());
             self.told = Some(next);

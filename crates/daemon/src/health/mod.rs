@@ -71,10 +71,14 @@ impl Wanted {
 /// Networks that other boxes of a pair or a cluster own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Roles {
+    /// Networks that this box owns, beside those of no list.
+    pub(crate) own: Vec<Prefix>,
     /// Networks that this box backs.
     pub(crate) backup: Vec<Prefix>,
     /// Networks that it does not have.
     pub(crate) absent: Vec<Prefix>,
+    /// True if others have better ways to the networks of no list: they are announced as backed ones.
+    pub(crate) is_worse: bool,
 }
 
 /// Orders to the thread, which it obeys at its next observation. Harmless without [announce].

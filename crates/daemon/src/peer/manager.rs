@@ -397,7 +397,7 @@ impl Running {
             let (epochs, is_settled) = &standing;
             let backup = routes::backup(self.peer.mode, &self.layout, epochs);
             let why = if status.is_declared_gone { GONE } else { HELD };
-            let roles = Roles { backup, absent: Vec::new() };
+            let roles = Roles { backup, ..Roles::default() };
             self.health.set_roles(roles, (!is_settled).then(|| why.to_owned()));
             self.announced = Some(standing);
         }

@@ -47,10 +47,10 @@ impl Settings {
         Settings { member, name, process, keys, batch_ms: 5, log_max: 512, alive_ms: 100, layouts, rules }
     }
 
-    /// Returns the settings between two nodes of a cluster.
+    /// Returns the settings between two nodes of a cluster: a sign of life each 50 ms.
     pub fn of_node(member: Member, name: &str, process: u64, keys: Vec<ConfigKey>) -> Settings {
         let layouts = (CLUSTER_LAYOUT, *LAYOUTS.end());
-        Settings { layouts, ..Settings::new(member, name, process, keys) }
+        Settings { layouts, alive_ms: NODE_ALIVE_MS, ..Settings::new(member, name, process, keys) }
     }
 }
 
@@ -90,6 +90,8 @@ pub enum Received {
 pub(crate) const DECLARED_GONE: &str =
     "the operator has declared this peer gone: restart it without its sessions";
 
+/// Time without other frames, after which a node of a cluster sends a sign of life, ms.
+const NODE_ALIVE_MS: u64 = 50;
 /// Bytes of records after which a group is sent at once.
 const GROUP_LEN: usize = 32 * 1024;
 /// Groups after whose arrival the sender is told, if nothing else tells it.
@@ -131,6 +133,8 @@ pub struct Exchange {
     /// Number that the other member has been told to be handled.
     told_handled: u64,
     sent_ms: u64,
+    /// Time of the last bytes of the other member.
+    heard_ms: u64,
     /// True if the other member has said that this one is declared gone.
     is_declared_gone: bool,
     /// True if the operator has said that the other member is gone.
@@ -177,6 +181,7 @@ impl Exchange {
             group_seen: 0,
             told_handled: 0,
             sent_ms: 0,
+            heard_ms: 0,
             is_declared_gone: false,
             declares_gone: false,
             was_settled: false,
@@ -244,6 +249,12 @@ impl Exchange {
     /// Returns whether both members have accepted each other's greetings.
     pub fn is_established(&self) -> bool {
         self.link == Link::Open && self.is_accepted && self.is_answered
+    }
+
+    /// Returns whether both members have accepted each other's greetings, and the other one has sent
+    /// something in the last `ms`.
+    pub fn hears(&self, now_ms: u64, ms: u64) -> bool {
+        self.is_established() && now_ms.saturating_sub(self.heard_ms) < ms
     }
 
     /// Returns the reason of a refusal, by either side, since a time. The other member was alive then.
@@ -507,6 +518,9 @@ impl Exchange {
         bytes: &[u8],
         received: &mut Vec<Received>,
     ) -> Result<(), WireError> {
+        if !bytes.is_empty() {
+            self.heard_ms = now_ms;
+        }
         self.input.extend_from_slice(bytes);
         let mut input = std::mem::take(&mut self.input);
         let mut used = 0;

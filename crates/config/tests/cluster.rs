@@ -199,8 +199,39 @@ fn what_does_not_go_with_a_cluster_is_refused() {
     let hold = with("lease = \"5s\"\nhold = \"19s\"");
     assert!(hold.contains("`hold` is below 4 leases") && hold.contains("write `hold = \"20s\"`"), "{hold}");
     assert!(with("dead_after = \"199ms\"").contains("`dead_after` is below 200 ms"));
+    let late = with("dead_after = \"61s\"");
+    assert!(
+        late.contains("`dead_after` is above 1 min") && late.contains("write `dead_after = \"1m\"` or less")
+    );
+    load(&FILE.replace("[cluster]\n", "[cluster]\ndead_after = \"1m\"\n"));
     let stateless = "[[siit]]\npool6 = \"2001:db8:46::/96\"\n[cluster]\netcd = \"http://[::1]:2379\"\n\
                      [[cluster.nodes]]\nname = \"a\"\npeer = \"[::1]:1\"\ntunnel = \"198.51.100.1\"\n";
     let (config, warnings) = load_str(stateless, "f").unwrap();
     assert!(config.cluster.is_none() && warnings.to_string().contains("[cluster] has no effect"));
+}
+
+#[test]
+fn a_password_for_etcd_needs_tls_at_all_endpoints() {
+    let user = "etcd_user = \"gatun\"\netcd_password_file = \"/etc/gatun/etcd-password\"";
+    let (_, warnings) = load_str(&FILE.replace("[cluster]\n", &format!("[cluster]\n{user}\n")), "f").unwrap();
+    let warnings = warnings.to_string();
+    assert!(warnings.contains("everybody on the way reads the password"), "{warnings}");
+    assert!(warnings.contains("`https://` and `etcd_directory`"), "{warnings}");
+    let mixed = FILE.replace("http://192.0.2.21", "https://192.0.2.21");
+    let mixed = mixed.replace("[cluster]\n", "[cluster]\netcd_directory = \"/etc/gatun/etcd\"\n");
+    let why = load_str(&mixed, "f").unwrap_err().to_string();
+    assert!(why.contains("http://[2001:db8::22]:2379 is without TLS"), "{why}");
+    let secure = mixed.replace("http://[", "https://[");
+    let secure = secure.replace("[cluster]\n", &format!("[cluster]\n{user}\n"));
+    let (_, warnings) = load_str(&secure, "f").unwrap();
+    assert_eq!(warnings.to_string(), "");
+}
+
+#[test]
+fn announced_links_are_names_of_interfaces() {
+    let announce = |more: &str| load_str(&format!("{FILE}[announce]\n{more}\n"), "f");
+    let links = |more: &str| announce(more).unwrap().0.announce.unwrap().links;
+    assert_eq!(links(""), [""; 0]);
+    assert_eq!(links("links = [\"eth0\", \"eth1\"]"), ["eth0", "eth1"]);
+    assert!(announce("links = [\"a/b\"]").is_err());
 }

@@ -276,7 +276,12 @@ mod tests {
         scrape.cluster = Cluster {
             state: ClusterState::WithoutEtcd,
             etcd_failed_ms: Some(2_500),
-            nodes: vec![node("a", true), node("b", false), node("c", false)],
+            nodes: vec![
+                node("a", true),
+                node("b", false),
+                node("c", false),
+                ClusterNode { is_configured: false, ..node("removed", false) },
+            ],
             shards: vec![
                 shard(0, "a", ShardPart::Owner, Some(BackupPhase::Ready)),
                 shard(1, "b", ShardPart::None, Some(BackupPhase::Filling)),
@@ -297,6 +302,7 @@ mod tests {
         ] {
             assert!(text.contains(&format!("\n{line}\n")), "{line}: {text}");
         }
+        assert!(!text.contains("gatun_cluster_node_registered{node=\"removed\"}"), "{text}");
         scrape.cluster = Cluster::default();
         let text = render(&scrape, false);
         let values: Vec<_> = text.lines().filter(|line| line.starts_with("gatun_cluster_")).collect();

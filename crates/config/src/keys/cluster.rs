@@ -21,7 +21,7 @@ pub(crate) const CLUSTER: &[Key] = &[
     key("tunnel_mtu", Kind::Integer { min: 0, max: 65_535 }, "1_600", "Largest packet that the network between the nodes carries, with the outer headers of 50 (IPv4) or 70 (IPv6) bytes; at least 1,350. A larger packet that has to go to another node gets Packet Too Big, or is fragmented.").default("1_500"),
     key("own_ports", Kind::Integer { min: 0, max: 32_000 }, "4_096", "Number of ports at each end of each public address that only one holder of its shard ever assigns. A backup assigns these only. At most half of the address's ports. All nodes have the same number. A change needs a restart of all nodes.").default("4_096"),
     key("packets", Kind::Integer { min: 1, max: 128 }, "3", "Number of packets, both directions together, after which the backup gets a UDP session or an ICMP query. Shorter sessions do not outlive their node. The backup gets a TCP session with the second SYN.").default("3"),
-    key("dead_after", Kind::Duration, "\"1s\"", "Time without a byte of another node after which the connection to it is closed; at least 200 ms.").default("\"1s\""),
+    key("dead_after", Kind::Duration, "\"1s\"", "Time without a byte of another node after which the connection to it is closed; 200 ms to 1 min. Packets go past a silent node earlier.").default("\"1s\""),
     key("away_after", Kind::Duration, "\"10s\"", "Time without a connection after which the lifetimes of another node's sessions begin here.").default("\"10s\""),
     key("nodes", Kind::Tables(NODES), "[{ name = \"a\", peer = \"192.0.2.11:7465\", tunnel = \"198.51.100.1\" }]", "Nodes: all of them, in the configuration of each. At least one."),
 ];

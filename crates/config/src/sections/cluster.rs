@@ -19,8 +19,10 @@ const NODES_MAX: usize = 64;
 const LEASE_MIN_MS: u32 = 1_000;
 /// Shortest hold, leases: renewals must have some time before it ends.
 const HOLD_MIN_LEASES: u32 = 4;
-/// Shortest time, ms, after which a silent node counts as dead: it gives a sign of life each 100 ms.
+/// Shortest time, ms, after which a silent node counts as dead: it gives a sign of life each 50 ms.
 const DEAD_MIN_MS: u32 = 200;
+/// Longest one: a dead connection keeps its place until then.
+const DEAD_MAX_MS: u32 = 60_000;
 /// Default of `vni`.
 const VNI: u32 = 4_096;
 
@@ -160,6 +162,9 @@ pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> RawCluster {
     if dead_after_ms < DEAD_MIN_MS {
         let what = format!("`dead_after` is below {DEAD_MIN_MS} ms");
         problems.error(table.span_of("dead_after"), what, "write `dead_after = \"200ms\"` or more");
+    } else if dead_after_ms > DEAD_MAX_MS {
+        let what = "`dead_after` is above 1 min: nodes would wait for a dead one";
+        problems.error(table.span_of("dead_after"), what, "write `dead_after = \"1m\"` or less");
     }
     let (etcd, etcd_user, etcd_directory) = etcd(table, problems);
     let default = CLUSTER_DIRECTORY;
@@ -235,6 +240,19 @@ fn etcd(table: &Table<'_>, problems: &mut Problems) -> Etcd {
     }
     let directory = table.get("etcd_directory", problems, log::directory);
     let secure = endpoints.iter().find(|one| one.get_ref().starts_with("https"));
+    let plain = endpoints.iter().find(|one| !one.get_ref().starts_with("https"));
+    match plain {
+        Some(plain) if secure.is_some() => {
+            let what =
+                format!("{} is without TLS, and other endpoints of `etcd` are with it", plain.get_ref());
+            problems.error(plain.span(), what, "write all endpoints with `https://`, or all with `http://`");
+        }
+        Some(plain) if password.is_some() => {
+            let what = format!("{} is without TLS: everybody on the way reads the password", plain.get_ref());
+            problems.warn(plain.span(), what, "write `https://` and `etcd_directory`");
+        }
+        _ => {}
+    }
     match (secure, table.node("etcd_directory")) {
         (Some(endpoint), None) => {
             let what = format!("{} needs the certificate of etcd's authority", endpoint.get_ref());

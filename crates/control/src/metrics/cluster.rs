@@ -70,8 +70,9 @@ pub(super) const CLUSTER: &[Metric] = &[
     gauge(
         "cluster_node_registered",
         NODE,
-        |v, s| of_nodes(v, s, |node| Some(u64::from(node.is_registered))),
-        "1 if the node is registered at etcd.",
+        // One that was removed from the configuration is not missed.
+        |v, s| of_nodes(v, s, |node| node.is_configured.then_some(u64::from(node.is_registered))),
+        "1 if the node, which the configuration has, is registered at etcd.",
     ),
     gauge(
         "cluster_node_drained",

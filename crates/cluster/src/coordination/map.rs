@@ -1,5 +1,6 @@
 //! Copy of the cluster's keys.
 
+use super::broken::KIND;
 use super::{Coordination, Purpose, Shard};
 use crate::record::{NodeName, Part, ShardRecord};
 use crate::store::{Answer, Call, Entry, Store, StoreError};
@@ -17,6 +18,8 @@ struct Seen {
     number: u64,
     instance: String,
     is_drained: bool,
+    /// Time since when it says that packets get lost there.
+    broken_since: Option<u64>,
     /// Registration that the operator's word is about, and the time at which it was seen.
     gone: Option<(u64, u64)>,
 }
@@ -56,6 +59,10 @@ impl Map {
 
     pub(super) fn is_drained(&self, node: &NodeName) -> bool {
         self.seen(node).is_some_and(|seen| seen.is_drained)
+    }
+
+    pub(super) fn broken_since(&self, node: &NodeName) -> Option<u64> {
+        self.seen(node)?.broken_since
     }
 
     /// Time since a node was seen to be absent. A node that has never registered is absent since the first
@@ -124,6 +131,9 @@ impl Map {
                 (seen.name_revision, seen.number) = (entry.revision, number());
                 seen.instance = field("instance").unwrap_or("").to_owned();
             }
+            KIND => {
+                seen.broken_since = entry.value.as_ref().map(|_| seen.broken_since.unwrap_or(now_ms));
+            }
             "drains" => seen.is_drained = entry.value.is_some(),
             "gone" => seen.gone = entry.value.as_ref().map(|_| (number(), now_ms)),
             _ => {}
@@ -188,7 +198,7 @@ impl Coordination {
             entries.iter().any(|entry| entry.key.strip_prefix(&prefix) == Some(&format!("{kind}/{name}")))
         };
         for name in missing {
-            for kind in ["nodes", "drains", "gone"].into_iter().filter(|kind| !has(kind, &name)) {
+            for kind in ["nodes", "drains", "gone", KIND].into_iter().filter(|kind| !has(kind, &name)) {
                 let gone = Entry { key: String::new(), value: None, revision };
                 self.map.node_changed(now_ms, kind, &name, &gone);
             }
@@ -226,7 +236,9 @@ impl Coordination {
                 self.record_changed(now_ms, shard, entry);
             }
             // A shard that this node has not is no node.
-            ("nodes" | "names" | "drains" | "gone", _) => self.map.node_changed(now_ms, kind, name, entry),
+            ("nodes" | "names" | "drains" | "gone" | KIND, _) => {
+                self.map.node_changed(now_ms, kind, name, entry)
+            }
             _ => {}
         }
     }

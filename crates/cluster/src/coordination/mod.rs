@@ -8,6 +8,7 @@
 //! ```
 //! Times are ms of a clock that never goes back. Rights count from the moment of a request.
 
+mod broken;
 mod division;
 mod errors;
 mod map;
@@ -29,6 +30,7 @@ use crate::rules::ClusterRules;
 use crate::store::{Answer, Call, Request, Store, StoreError};
 use crate::target::{Candidate, Target, targets};
 use crate::timing::ClusterTiming;
+use broken::Broken;
 use division::Division;
 use errors::Errors;
 use map::Map;
@@ -129,6 +131,7 @@ pub struct Coordination {
     map: Map,
     registration: Registration,
     division: Division,
+    broken: Broken,
     shards: Vec<Shard>,
     /// Grows with each change of a record, or of one that was written.
     version: u64,
@@ -153,6 +156,7 @@ enum Purpose {
     Register,
     KeepAlive(i64),
     Division,
+    Broken,
     Write(u8),
     Order(String),
 }
@@ -174,6 +178,7 @@ impl Coordination {
             map: Map::default(),
             registration: Registration::default(),
             division: Division::default(),
+            broken: Broken::default(),
             targets: Vec::new(),
             candidates: Vec::new(),
             waiting: HashMap::new(),
@@ -193,6 +198,7 @@ impl Coordination {
         self.keep_map(now_ms, store);
         self.keep_division(now_ms, store);
         self.keep_registered(now_ms, store);
+        self.keep_broken(now_ms, store);
         self.aim(now_ms);
         for shard in 0..self.shards.len() {
             self.go_on(now_ms, store, holdings, shard as u8);
@@ -233,20 +239,22 @@ impl Coordination {
                 self.registration_answered(now_ms, asked_ms, &asked, answer);
             }
             Purpose::Division => self.division_answered(now_ms, &answer),
+            Purpose::Broken => self.broken_answered(now_ms, &answer),
             Purpose::Write(shard) => self.written(now_ms, shard, id, answer),
             Purpose::Order(text) => self.ordered(now_ms, id, &text, answer),
         }
     }
 
-    /// Computes the nodes that should have each shard: those that are not drained, and have not lost their
-    /// hold.
+    /// Computes the nodes that should have each shard: those that are not drained, have not lost their hold,
+    /// and have not been broken for long. If all are, nothing moves.
     fn aim(&mut self, now_ms: u64) {
         let takes_part = |one: &&Candidate<NodeName>| {
             let absence = self.map.absent_ms(now_ms, &one.node);
             let removal_ms = self.settings.timing.removal_ms(&self.settings.rules);
             let is_lost =
                 absence.is_some_and(|ms| ms >= removal_ms) || self.gone_ms(now_ms, &one.node).is_some();
-            self.map.has_registered(&one.node) && !self.map.is_drained(&one.node) && !is_lost
+            let is_away = is_lost || self.is_long_broken(now_ms, &one.node);
+            self.map.has_registered(&one.node) && !self.map.is_drained(&one.node) && !is_away
         };
         let candidates: Vec<_> = self.settings.nodes.iter().filter(takes_part).cloned().collect();
         if candidates != self.candidates {

@@ -49,6 +49,14 @@ impl Coordination {
         }
     }
 
+    /// Number of the lease that the node is registered with.
+    pub(super) fn lease(&self) -> Option<i64> {
+        match self.registration.step {
+            Step::Registered(lease, _) => Some(lease),
+            Step::None | Step::Leased(_) => None,
+        }
+    }
+
     /// Returns whether the node may write records.
     pub(super) fn may_write(&self) -> bool {
         let is_registered = matches!(self.registration.step, Step::Registered(..));

@@ -206,6 +206,11 @@ impl Node {
         self.coordination.set_division(own);
     }
 
+    /// Tells the other nodes whether packets get lost at this one.
+    pub fn set_broken(&mut self, is_broken: bool) {
+        self.coordination.set_broken(is_broken);
+    }
+
     /// Uses other addresses, after a reload.
     pub fn set_addresses(&mut self, addresses: Vec<AddressRange>, own_ports: u16) {
         self.others.iter_mut().for_each(|other| other.member.set_ranges(addresses.clone()));

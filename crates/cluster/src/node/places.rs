@@ -50,7 +50,7 @@ impl Node {
         }
     }
 
-    /// The owner translates. The backup does if this node does not hear the owner.
+    /// The owner translates. The backup does if this node does not hear the owner, or packets get lost there.
     fn place(&self, now_ms: u64, shard: u8, places: &mut Places) -> Place {
         let Some(record) = self.coordination.record(shard) else { return Place::Nowhere };
         let settings = self.coordination.settings();
@@ -72,7 +72,8 @@ impl Node {
         };
         let connected = |node: &&NodeName| self.exchange(node).is_some_and(Exchange::is_established);
         let registered = |node: &&NodeName| self.coordination.is_registered(node);
-        let heard = holders().find(hears);
+        let is_sound = |node: &&NodeName| !self.coordination.is_broken(node);
+        let heard = holders().filter(hears).find(is_sound).or_else(|| holders().find(hears));
         places.is_cut |= heard.is_none();
         let node = heard.or_else(|| others().find(connected)).or_else(|| others().find(registered));
         let number = |node: &NodeName| settings.nodes.iter().position(|one| one.node == *node);

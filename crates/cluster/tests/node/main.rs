@@ -79,7 +79,7 @@ const NEEDED: [(&str, u64); 8] = [
     ("absent", 0),
     ("right", 28),
     ("promise", 19),
-    ("hold", 64),
+    ("hold", 0),
     ("told_first", 3),
     ("lower_first", 16),
     ("fence", 166),

@@ -108,3 +108,44 @@ fn nobody_gives_way_while_nobody_is_better() {
     world.wait(u64::from(TIMING.hold_ms / 2)).unwrap();
     assert!((0..2).all(|number| !world.places(number).is_cut));
 }
+
+#[test]
+fn packets_avoid_a_broken_node_at_once_and_its_shards_leave_it_later() {
+    let mut world = whole(3);
+    let mine = own(&world.places(0));
+    let avoid = |world: &World| {
+        for at in [1, 2] {
+            let to = |shard: &u8| world.places(at).translated[usize::from(*shard)];
+            assert!(shards().all(|shard| to(&shard) != Place::Node(0)), "{at}");
+        }
+    };
+    world.set_broken(0, true);
+    world.wait(50).unwrap();
+    avoid(&world);
+    arrive(&world, &[1, 2]);
+    assert_eq!(own(&world.places(0)), mine);
+    // It was a short fault.
+    world.set_broken(0, false);
+    world.wait(1_000).unwrap();
+    assert_eq!(own(&world.places(0)), mine);
+    arrive(&world, &[0, 1, 2]);
+
+    world.set_broken(0, true);
+    for _ in 0..60 {
+        world.wait(50).unwrap();
+        avoid(&world);
+        arrive(&world, &[1, 2]);
+    }
+    let places = world.places(0);
+    assert!(places.owned.union(places.backed).is_empty(), "{places:?}");
+    world.settle().unwrap();
+    // Without a node that is better, nothing moves.
+    [1, 2].into_iter().for_each(|number| world.set_broken(number, true));
+    let before = [1, 2].map(|number| own(&world.places(number)));
+    world.wait(2_000).unwrap();
+    assert_eq!([1, 2].map(|number| own(&world.places(number))), before);
+    (0..3).for_each(|number| world.set_broken(number, false));
+    world.wait(3_000).unwrap();
+    world.settle().unwrap();
+    assert!(!own(&world.places(0)).is_empty());
+}

@@ -369,6 +369,22 @@ impl World {
         self.machines[number].end(now_ms, |_| Life::Stopped);
     }
 
+    /// Packets get lost at a box, or do not any more.
+    pub fn set_broken(&mut self, number: usize, is_broken: bool) {
+        self.note(format!("{number} is broken: {is_broken}"));
+        if let Some(process) = &mut self.machines[number].process {
+            process.node.set_broken(is_broken);
+        }
+    }
+
+    /// Lets time pass until each shard has its holders again.
+    ///
+    /// # Errors
+    /// A promise is broken.
+    pub fn settle(&mut self) -> Result<(), String> {
+        self.until("agreement", |world| world.is_whole() && world.is_quiet())
+    }
+
     /// The coordinator stands still, or goes on.
     pub fn coordinator_away(&mut self, is_away: bool) {
         self.server.borrow_mut().is_away = is_away;

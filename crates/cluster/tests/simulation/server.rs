@@ -109,6 +109,7 @@ impl Server {
         for put in &write.puts {
             self.change(&put.key, Some((put.value.clone(), put.lease)));
         }
+        write.deletes.iter().for_each(|key| self.change(key, None));
         Answer::Written(true, self.revision)
     }
 }

@@ -66,6 +66,7 @@ pub(crate) const ANNOUNCE: &[Key] = &[
     key("device", INTERFACE, "\"gatun-routes\"", "Name of the device that the routes lead to. It carries no packets. Gatun creates it, and the kernel deletes it when the daemon ends in any way.").default("\"gatun-routes\""),
     key("stall", Kind::Duration, "\"1s\"", "Time without an answer of a worker, or without a sign of life of the whole daemon, after which the routes are withdrawn; at least 200 ms.").default("\"1s\""),
     key("return_after", Kind::Duration, "\"3s\"", "Time for which Gatun must be healthy before withdrawn routes come back.").default("\"3s\""),
+    key("links", Kind::List(&INTERFACE), "[\"eth0\", \"eth1\"]", "Interfaces of the kernel that lead to the clients and servers, if they are no ports of Gatun. The routes are withdrawn while one of them has no link, and a node of a cluster gives its shards away.").default("[]"),
     key("withdraw_exhausted", Kind::Flag, "true", "Withdraws the routes while a pool has no free port. Existing sessions then lose their path, unless another box has them: use it only if others announce the same networks and have ports of their own.").default("false"),
 ];
 

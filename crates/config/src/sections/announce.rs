@@ -4,6 +4,7 @@ use crate::network::Network;
 use crate::problem::Problems;
 use crate::reader::Table;
 use crate::value;
+use toml::Spanned;
 
 /// Shortest time, ms, after which a worker counts as stalled: a busy machine must not look like a dead one.
 const STALL_MIN_MS: u32 = 200;
@@ -21,6 +22,8 @@ pub struct Announce {
     pub stall_ms: u32,
     /// Time in ms for which the daemon must be healthy before withdrawn routes come back.
     pub return_after_ms: u32,
+    /// Interfaces of the kernel, beside the ports, without which packets go nowhere.
+    pub links: Vec<String>,
     /// True if an exhausted pool withdraws the routes.
     pub withdraw_exhausted: bool,
     /// The networks: those of [`crate::Config::routes`].
@@ -52,6 +55,7 @@ pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> Announce {
         backup_table,
         stall_ms,
         return_after_ms: table.get("return_after", problems, value::duration_ms).unwrap_or(3_000),
+        links: table.list("links", problems, value::interface).into_iter().map(Spanned::into_inner).collect(),
         withdraw_exhausted: table.flag("withdraw_exhausted", problems).unwrap_or(false),
         networks: Vec::new(),
     }

@@ -479,6 +479,7 @@ impl Running {
         if let Some(why) = acceptor.distribute(now_ms, all) {
             watch.stranger(now_ms, why);
         }
+        cluster.set_broken(self.health.is_broken());
         let mut ms = cluster.turn(now_ms, engines, store);
         let (file, layout) = standing;
         let mut save = |saved: &SavedNode| file.as_ref().map_or(Ok(()), |file| file.save(layout, saved));

@@ -144,6 +144,11 @@ impl Health {
         self.control.set_until(Instant::now() + lease.max(KEPT_MIN));
     }
 
+    /// Returns whether packets get lost at this node.
+    pub(super) fn is_broken(&self) -> bool {
+        self.control.is_broken()
+    }
+
     /// Announces what the node has.
     pub(super) fn set(
         &mut self,

@@ -6,7 +6,7 @@
 //!   tables    which network goes into which table
 //!   announce  marker device and the helper that sets the routes
 //! ```
-//! A thread observes every [`TICK`] or [`SLOW_TICK`]. Others read its result, and it never waits for a
+//! A thread observes every [`TICK`] at least, or [`SLOW_TICK`]. Others read its result, and it never waits for a
 //! worker.
 
 mod announce;
@@ -28,11 +28,13 @@ use gatun_io_tun::Prefix;
 use gatun_worker::Handle;
 use judge::Judge;
 use observe::{Observed, Observer};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Interval of observations, with [announce] and while the workers start.
+/// Longest interval of observations, with [announce] and while the workers start. A sign of life for the
+/// helper that sets routes comes with each, four times in `stall` at least.
 const TICK: Duration = Duration::from_millis(100);
 /// The same without [announce]: nothing depends on it, and an idle daemon uses no processor time.
 const SLOW_TICK: Duration = Duration::from_secs(1);
@@ -86,6 +88,7 @@ pub(crate) struct Roles {
 pub(crate) struct HealthControl {
     wanted: Arc<Mutex<Wanted>>,
     shown: Arc<Mutex<Shown>>,
+    is_broken: Arc<AtomicBool>,
 }
 
 /// Result of the last observation.
@@ -116,6 +119,11 @@ impl HealthControl {
     /// The roles are valid until a time, from now on: whoever sets them may hang.
     pub(crate) fn set_until(&self, until: Instant) {
         lock(&self.wanted).until = Some(until);
+    }
+
+    /// Returns whether packets get lost here because of the workers or the links, or did so lately.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.is_broken.load(Ordering::Relaxed)
     }
 
     /// State for the API. A thread that does not observe is no good sign.
@@ -181,8 +189,9 @@ impl Health {
             .map(|announce| Announcement::open(announce, (user, sandbox), (events, notes)))
             .transpose()
             .context("[announce]")?;
-        let links = kernel_links(&settings.ports, ports).into_iter();
-        let links = links.map(|name| gatun_netlink::Device::open(&name)).collect::<Result<_, _>>();
+        let mut links = kernel_links(&settings.ports, ports);
+        links.extend(announce.iter().flat_map(|announce| announce.links.clone()));
+        let links = links.iter().map(|name| gatun_netlink::Device::open(name)).collect::<Result<_, _>>();
         let control = HealthControl::default();
         control.set_networks(networks(settings));
         Ok(Health {
@@ -211,6 +220,8 @@ impl Health {
             control: self.control,
             observer,
             judge: Judge::new(self.return_after_ms),
+            soundness: Judge::new(self.return_after_ms),
+            tick: TICK.min(Duration::from_millis(self.stall_ms.into()) / 4),
             announcement: self.announcement,
             withdraw_exhausted: self.withdraw_exhausted,
             output,
@@ -242,6 +253,9 @@ struct Watch {
     control: HealthControl,
     observer: Observer,
     judge: Judge,
+    /// The same about workers and links alone.
+    soundness: Judge,
+    tick: Duration,
     announcement: Option<Announcement>,
     withdraw_exhausted: bool,
     output: Output,
@@ -256,13 +270,17 @@ impl Watch {
             let now_ms = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
             let is_starting = self.turn(now_ms);
             let is_slow = self.announcement.is_none() && !is_starting;
-            std::thread::sleep(if is_slow { SLOW_TICK } else { TICK });
+            std::thread::sleep(if is_slow { SLOW_TICK } else { self.tick });
         }
     }
 
     /// Observes and decides. Returns true while the workers start.
     fn turn(&mut self, now_ms: u64) -> bool {
         let Observed { is_starting, mut reasons, exhausted } = self.observer.observe(now_ms);
+        if !is_starting {
+            let is_sound = self.soundness.judge(now_ms, !reasons.is_empty());
+            self.control.is_broken.store(!is_sound, Ordering::Relaxed);
+        }
         let wanted = lock(&self.control.wanted).clone();
         reasons.extend(wanted.reason(Instant::now()).map(|held| reason(Part::Peer, held)));
         reasons.extend(self.announcement.iter_mut().filter_map(Announcement::fault));

@@ -72,7 +72,7 @@ pub(crate) fn run(options: &RunOptions) -> anyhow::Result<Report> {
     let logs = lab.end()?;
     port_users::judge(&mut report, &options.programs.gatun, &logs);
     report.notes.push(
-        "BFD: 3 x 50 ms. `lease` is two seconds, `hold` a minute, `stall` one second. During a fault without etcd, no shard gets another owner."
+        "BFD: 3 x 50 ms. `lease` is two seconds, `hold` a minute, `stall` 200 ms. During a fault without etcd, no shard gets another owner."
             .into(),
     );
     Ok(report)

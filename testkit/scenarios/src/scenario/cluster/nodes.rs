@@ -36,7 +36,7 @@ pub(super) fn config(number: usize, count: usize, etcd: &[String]) -> String {
     format!(
         "[[port]]\ndevice = \"nat64\"\n[translator]\nown4 = \"10.9.9.9\"\n[[pool]]\nname = \"res\"\nprefixes = [\"192.0.2.0/27\"]\n\
          [[nat64]]\nname = \"lab\"\npool6 = \"2001:db8:64::/96\"\nsubscriber = \"/128\"\n[state]\ndirectory = \"{}\"\n\
-         [log]\ndirectory = \"{}\"\n[api]\nlisten = \"unix:{}\"\n[announce]\nstall = \"1s\"\nreturn_after = \"500ms\"\n\
+         [log]\ndirectory = \"{}\"\n[api]\nlisten = \"unix:{}\"\n[announce]\nlinks = [\"inside\", \"outside\"]\nstall = \"200ms\"\nreturn_after = \"500ms\"\n\
          [cluster]\nnode = \"{me}\"\ndirectory = \"{CERTIFICATES}/{me}\"\nshards = {SHARDS}\nlease = \"2s\"\nhold = \"60s\"\n\
          own_ports = 2_000\netcd = {etcd:?}\n{nodes}",
         state(number),

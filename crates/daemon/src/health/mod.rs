@@ -6,8 +6,8 @@
 //!   tables    which network goes into which table
 //!   announce  marker device and the helper that sets the routes
 //! ```
-//! A thread observes every [`TICK`] at least, or [`SLOW_TICK`]. Others read its result, and it never waits for a
-//! worker.
+//! A thread observes at least every [`TICK`] or [`SLOW_TICK`]. Others read its result, and it never waits
+//! for a worker.
 
 mod announce;
 mod judge;

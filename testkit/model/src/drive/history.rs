@@ -195,8 +195,8 @@ pub fn history(seed: u64, steps: usize) -> Vec<Op> {
     (0..steps).map(|_| op(&mut r, &focus)).collect()
 }
 
-/// The steps with more packets of established sessions: after each SYN from inside, the rest of the handshake and
-/// data; after each UDP packet from inside, more in both directions.
+/// The steps with more packets of established sessions: after each SYN from inside, the rest of the
+/// handshake and data; after each UDP packet from inside, more in both directions.
 pub fn with_flows(ops: &[Op]) -> Vec<Op> {
     ops.iter().flat_map(|op| [op].into_iter().cloned().chain(flow_after(op))).collect()
 }

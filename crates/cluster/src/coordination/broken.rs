@@ -10,7 +10,7 @@ pub(super) const KIND: &str = "broken";
 /// Time until the next try, ms.
 const AGAIN_MS: u64 = 100;
 
-/// What this node says about itself.
+/// State of this node for the others.
 #[derive(Debug, Default)]
 pub(super) struct Broken {
     is_broken: bool,

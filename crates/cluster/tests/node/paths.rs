@@ -1,4 +1,4 @@
-//! Where packets go while nodes fail: routers and nodes choose a way by what [`Places`] say.
+//! Ways of packets while nodes fail: routers and nodes choose them by [`Places`].
 
 use crate::boxes::{Life, SHARDS, TIMING, Variant};
 use crate::world::World;

@@ -403,7 +403,7 @@ impl World {
         Ok(())
     }
 
-    /// Where a box says that each shard is translated.
+    /// Places of the shards, as a box knows them.
     pub fn places(&self, number: usize) -> Places {
         let process = self.machines[number].process.as_ref();
         process.and_then(|process| process.slots.places.clone()).unwrap_or(Places::NONE)

@@ -148,6 +148,8 @@ pub struct SwitchStatus {
     pub reason: Option<String>,
     /// Gauge: flows in the switch.
     pub flows: u32,
+    /// Flows that it had when it was last read.
+    pub found: u32,
     /// Gauge: flows whose insertion or removal is in progress.
     pub changing: u32,
     /// Gauge: flows of which it is not known whether the switch has them.
@@ -627,6 +629,7 @@ impl<L: Link> Switch<L> {
                 since: Duration::ZERO,
                 reason: None,
                 flows: 0,
+                found: 0,
                 changing: 0,
                 unknown: 0,
                 inserted: 0,

@@ -255,6 +255,21 @@ fn the_next_controller_takes_over_the_entries_of_a_killed_one() {
 }
 
 #[test]
+fn the_number_of_found_flows_stays_when_they_end() {
+    let switch = MemorySwitch::new();
+    let mut first = Controller::started(vec![config(&switch)]);
+    first.install(&flows(3));
+    drop(first);
+    let mut second = Controller::new(vec![ConnectionConfig { election: 8, ..config(&switch) }]);
+    second.until("settled", |switches| switches.is_settled());
+    let mut ids = Vec::new();
+    second.switches.entries(&mut |id, _| ids.push(id));
+    ids.into_iter().for_each(|id| second.wait_removed(id));
+    let status = second.switches.status().next().unwrap();
+    assert_eq!((status.flows, status.found), (0, 3));
+}
+
+#[test]
 fn an_entry_that_the_switch_refuses_concerns_its_flow_only() {
     let switch = MemorySwitch::new();
     let mut controller = Controller::started(vec![config(&switch)]);

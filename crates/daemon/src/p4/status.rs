@@ -146,7 +146,8 @@ impl Watch {
                     format!("switch {}: not in use: {reason}", switch.name)
                 }
                 (Phase::Gone, _) => format!("switch {}: declared gone; its sessions are free", switch.name),
-                _ => format!("switch {}: in use, {}", switch.name, counted(switch.flows.into(), "session")),
+                // Some may have ended since then.
+                _ => format!("switch {}: in use, {}", switch.name, counted(switch.found.into(), "session")),
             };
             *logged = now;
             let _ = self.events.send(Event::Line(line));
@@ -238,4 +239,41 @@ fn show(
     shown.dropped = named(&switch.program.dropped, drop_reason);
     shown.next_hops = entries.map_or(0, |entries| entries.next_hops as u64);
     shown.left_out = entries.map_or(0, |entries| entries.left_out as u64);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_that_ends_before_the_log_is_written_was_found_in_the_switch() {
+        let (events, lines) = std::sync::mpsc::channel();
+        let mut watch = Watch::new(SharedState::default(), events, true);
+        let status = SwitchStatus {
+            name: "edge".to_owned(),
+            phase: Phase::Ready,
+            since: Duration::ZERO,
+            reason: None,
+            flows: 0,
+            found: 1,
+            changing: 0,
+            unknown: 0,
+            inserted: 0,
+            deleted: 1,
+            refused: 0,
+            strays: 0,
+            connections: 1,
+            program: gatun_p4_controller::link::ProgramCounts::default(),
+        };
+        watch.log(&[&status]);
+        watch.log(&[&status]);
+        let told: Vec<String> = lines
+            .try_iter()
+            .filter_map(|event| match event {
+                Event::Line(line) => Some(line),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(told, ["switch edge: in use, 1 session"]);
+    }
 }

@@ -66,6 +66,8 @@ impl<L: Link> Switches<L> {
         for (slot, bits) in (0u32..).zip(directions) {
             self.reconcile(k, slot, bits);
         }
+        let status = &mut self.switches[k].status;
+        status.found = status.flows;
         self.switches[k].round = (0, self.now);
     }
 

@@ -44,7 +44,7 @@ struct Switch {
 const LOG: &str = "/run/switch.log";
 
 impl Switch {
-    fn start(more: &[String]) -> Switch {
+    fn start(program: &Path, more: &[String]) -> Switch {
         let host = Namespace::new("p4").unwrap();
         for number in [1, 2] {
             host.ip(&format!("link add p{number} type veth peer name q{number}")).unwrap();
@@ -56,7 +56,7 @@ impl Switch {
         let ports = ["net_af_packet0,iface=p1", "net_af_packet1,iface=p2"];
         let mut command = host.command(env!("CARGO_BIN_EXE_gatun"));
         let log = fs::File::create(LOG).unwrap();
-        command.args(switch(&files()[1], &ports)).args(more);
+        command.args(switch(program, &ports)).args(more);
         command.stdout(log.try_clone().unwrap()).stderr(log);
         let process = Process::start(&mut command).unwrap();
         let switch = Switch { host, process };
@@ -70,14 +70,21 @@ impl Switch {
 
     /// Lets the other project's controller run, and returns whether it succeeded, and its output.
     fn control(&self, certificates: Option<&Path>) -> (bool, String) {
-        let script = root().join("crates/gatun/tests/daemon/p4_controller.py");
+        let certificates = certificates.map(Path::to_owned).into_iter().collect::<Vec<_>>();
+        let (is_done, text) = self.run("p4_controller.py", &files(), &certificates);
+        (is_done && text.contains("entries stay until"), text)
+    }
+
+    /// Lets a script of the other project's controller run with the files of a program.
+    fn run(&self, script: &str, files: &[PathBuf; 2], more: &[PathBuf]) -> (bool, String) {
+        let script = root().join("crates/gatun/tests/daemon").join(script);
         let mut controller = self.host.command("python3");
         controller.env("PYTHONPATH", root().join("target/tools/p4-controllers")).arg(script);
-        controller.arg(LISTEN).args(files()).args(["q1", "q2"]).args(certificates);
+        controller.arg(LISTEN).args(files).args(["q1", "q2"]).args(more);
         // The script ends by itself.
         let output = gatun_testkit::output(&mut controller).unwrap();
         let text = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap()).concat();
-        (output.status.success() && text.contains("entries stay until"), text)
+        (output.status.success(), text)
     }
 
     /// Ends the switch, and returns its output.
@@ -96,7 +103,7 @@ fn files() -> [PathBuf; 2] {
 #[test]
 fn a_controller_of_another_project_runs_the_switch() {
     gatun_testkit::run_test("p4::a_controller_of_another_project_runs_the_switch", refusal, || {
-        let switch = Switch::start(&[]);
+        let switch = Switch::start(&files()[1], &[]);
         let (is_done, text) = switch.control(None);
         assert!(is_done, "{text}");
         let log = switch.end();
@@ -107,13 +114,31 @@ fn a_controller_of_another_project_runs_the_switch() {
 }
 
 #[test]
+fn a_controller_of_another_project_gives_a_session_to_gatuns_program() {
+    gatun_testkit::run_test(
+        "p4::a_controller_of_another_project_gives_a_session_to_gatuns_program",
+        refusal,
+        || {
+            let program = ["psa.p4info.txt", "gatun.spec"].map(|name| root().join("p4").join(name));
+            let switch = Switch::start(&program[1], &[]);
+            let (is_done, text) = switch.run("p4_gatun_program.py", &program, &[]);
+            assert!(is_done && text.contains("a session came and went"), "{text}");
+            let log = switch.end();
+            assert!(log.contains("packets: 2 to controllers, 0 lost, 1 from controllers"), "{log}");
+            // Interfaces and next hops of two ports; two entries inserted, changed and deleted.
+            assert!(log.contains(", 10 updates"), "{log}");
+        },
+    );
+}
+
+#[test]
 fn a_controller_of_another_project_runs_the_switch_over_tls() {
     gatun_testkit::run_test("p4::a_controller_of_another_project_runs_the_switch_over_tls", refusal, || {
         let authority = Authority::new();
         let [of_switch, of_controller] =
             ["127.0.0.1", "controller.example"].map(|host| authority.folder(host, VALID));
         let more = ["--certificates".to_owned(), of_switch.0.display().to_string()];
-        let switch = Switch::start(&more);
+        let switch = Switch::start(&files()[1], &more);
         assert!(switch.log().contains("P4Runtime over TLS on 127.0.0.1:9559"), "{}", switch.log());
         let (is_done, text) = switch.control(Some(&of_controller.0));
         assert!(is_done, "{text}");

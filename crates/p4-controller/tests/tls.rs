@@ -218,3 +218,62 @@ fn renewed_certificates_are_used_by_the_next_connection() {
     let refusals = secure.refusals.lock().unwrap().join("\n");
     assert!(refusals.contains("the previous certificates stay in use"), "{refusals}");
 }
+
+/// Waits for an event.
+fn until(connection: &mut Connection, is_it: impl Fn(&Event) -> bool) {
+    let begin = Instant::now();
+    while !is_it(&next(connection)) {
+        assert!(begin.elapsed() < PATIENCE, "no such event");
+    }
+}
+
+/// Whether a connection still answers.
+fn answers(connection: &mut Connection, number: u64) -> bool {
+    connection.send(number, Request::Count(vec![0]));
+    loop {
+        match next(connection) {
+            Event::Counted { .. } => return true,
+            Event::Down(_) | Event::Standby(_) => return false,
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn an_open_connection_goes_on_while_all_certificates_are_replaced() {
+    let old = Authority::new();
+    let [own, other] = ["127.0.0.1", "controller.example"].map(|host| old.folder(host, VALID));
+    let secure = SecureSwitch::new(&own);
+    let mut first = open(secure_config(&secure.switch, &other));
+    let number = wait_usable(&mut first);
+
+    // Another authority, and certificates of it.
+    let new = Authority::new();
+    let renewed = new.folder("controller.example", VALID);
+    fs::copy(renewed.0.join("ca.pem"), own.0.join("ca.pem")).unwrap();
+    new.issue(&own.0, "127.0.0.1", VALID);
+    assert!(answers(&mut first, number), "the open connection has ended");
+    // The controller's files are still those of the old authority.
+    let why = reason(secure_config(&secure.switch, &other));
+    assert!(why.ends_with("its certificate is not from an authority of ca.pem"), "{why}");
+    assert!(answers(&mut first, number), "the open connection has ended");
+
+    // The switch's new files are being written: those of the last connection stay.
+    fs::write(own.0.join("key.pem"), "").unwrap();
+    let config = ConnectionConfig { election: 9, ..secure_config(&secure.switch, &renewed) };
+    let mut second = open(config);
+    let number = wait_usable(&mut second);
+    assert!(answers(&mut second, number));
+    let refusals = secure.refusals.lock().unwrap().join("\n");
+    assert!(refusals.contains("the previous certificates stay in use: "), "{refusals}");
+    // It has lost the switch, and has no usable certificate to come back.
+    until(&mut first, |event| matches!(event, Event::Down(_)));
+
+    // A controller whose files are unusable says so, and connects as soon as they are usable.
+    fs::write(renewed.0.join("certificate.pem"), "").unwrap();
+    second.send(number, Request::Reconnect("test".to_owned()));
+    until(&mut second, |event| matches!(event, Event::Down(why) if why.contains("certificate")));
+    new.issue(&own.0, "127.0.0.1", VALID);
+    new.issue(&renewed.0, "controller.example", VALID);
+    until(&mut second, |event| matches!(event, Event::AllFound));
+}

@@ -117,8 +117,8 @@ pub(super) fn instances(of: &Plan) -> Vec<Instance> {
     of64.chain(of.nat44.iter().map(|nat44| Instance::nat44(nat44.mtu))).collect()
 }
 
-/// The established sessions that live for more than `since` milliseconds, as the offload manager would install
-/// them.
+/// The established sessions that live for more than `since` milliseconds, as the offload manager would
+/// install them.
 pub(super) fn flows(nat: &Nat, plan: &Plan, since: u64) -> Vec<Flow> {
     let mut sessions = Vec::with_capacity(100);
     nat.read_sessions(&mut SessionCursor::default(), &Selection::default(), 10_000, &mut sessions);

@@ -15,6 +15,7 @@ use crate::control::KernelTime;
 use crate::flow::Flow;
 use crate::layout::{Entry, HASH_WORDS, NEAR_MAX, REACH, TRANSLATION_WORDS, Translation};
 use crate::sys::Mapping;
+use gatun_mem::prefetch_write;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, fence};
 use zerocopy::IntoBytes as _;
@@ -72,6 +73,17 @@ impl Entries {
         let sum =
             words.fold(*first, |sum, (word, secret)| sum.wrapping_add(secret.wrapping_mul(u64::from(*word))));
         (((sum >> 32) * u64::from(self.homes)) >> 32) as u32
+    }
+
+    /// Requests the memory of the home of a translation, which is mostly where its entry is, too.
+    pub(crate) fn prefetch(&self, translation: &Translation) {
+        self.prefetch_at(self.home(translation));
+    }
+
+    /// Requests the memory of an entry, which has three cache lines.
+    pub(crate) fn prefetch_at(&self, index: u32) {
+        prefetch_write(self.all(), index as usize);
+        prefetch_write(self.all(), index as usize + 1);
     }
 
     fn near(&self, home: u32) -> impl Iterator<Item = u32> {

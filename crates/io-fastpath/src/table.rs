@@ -18,6 +18,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
+/// Sessions whose memory is requested together: installing or removing one takes as long as the cache misses.
+const GROUP: usize = 16;
+
 /// Handle of an installed session: position and generation of its entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SlotId {
@@ -153,7 +156,14 @@ impl Table {
     /// Installs sessions, and adds a result for each to `placed`. They are pending at first.
     pub fn install(&mut self, flows: &[Flow], placed: &mut Vec<Result<SlotId, Refusal>>) {
         let now = KernelTime::now();
-        placed.extend(flows.iter().map(|flow| self.install_one(&flow.outbound(), flow, now)));
+        for flows in flows.chunks(GROUP) {
+            let outbound: Vec<Translation> = flows.iter().map(Flow::outbound).collect();
+            for outbound in &outbound {
+                self.entries.prefetch(outbound);
+                self.entries.prefetch(&outbound.reverse());
+            }
+            placed.extend(flows.iter().zip(&outbound).map(|(flow, way)| self.install_one(way, flow, now)));
+        }
     }
 
     pub(crate) fn install_one(
@@ -200,7 +210,10 @@ impl Table {
     pub fn remove(&mut self, ids: &[SlotId], used: &mut Vec<Option<FlowUse>>) {
         let begin = used.len();
         let mut ended = Vec::with_capacity(ids.len());
-        for id in ids {
+        for (n, id) in ids.iter().enumerate() {
+            if n % GROUP == 0 {
+                self.prefetch(&ids[n..ids.len().min(n + GROUP)]);
+            }
             let session = self.session(*id);
             used.push(session.map(|_| FlowUse::default()));
             if let Some([outbound, inbound]) = session {
@@ -216,6 +229,14 @@ impl Table {
             self.entries.free(*inbound);
         }
         self.len -= ended.len() as u32;
+    }
+
+    /// Requests the memory of both directions of sessions.
+    fn prefetch(&self, ids: &[SlotId]) {
+        ids.iter().for_each(|id| self.entries.prefetch_at(id.index));
+        for outbound in ids.iter().filter_map(|id| self.entries.get((id.index, id.generation))) {
+            self.entries.prefetch_at(outbound.partner().0);
+        }
     }
 
     /// Use of a session, which is left as it is. `None` if it was removed.

@@ -356,7 +356,7 @@ impl<E: Engine, T: Target> Manager<E, T> {
     fn allows(&self, flow: &Flow) -> bool {
         let instance = self.settings.instances.get(usize::from(flow.instance));
         self.settings.enabled
-            && flow.transport != Transport::Icmp
+            && (T::TRANSLATES_PINGS || flow.transport != Transport::Icmp)
             && instance.is_some_and(|instance| instance.offloaded)
             && self.excluded.as_ref().is_none_or(|is_excluded| !is_excluded(flow))
     }

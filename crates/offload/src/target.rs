@@ -87,6 +87,9 @@ pub trait Target {
     /// True if an entry may not exist yet when [`install`](Self::install) returns.
     const ANSWERS_LATER: bool = false;
 
+    /// True if the target translates echo requests from inside and their replies.
+    const TRANSLATES_PINGS: bool = false;
+
     /// Does regular work of the target, at the beginning of each turn of the manager.
     fn turn(&mut self, now: Duration) {
         let _ = now;

@@ -2,7 +2,8 @@
 
 use gatun_nat::plan::Transport;
 use gatun_offload::OffloadedFlow;
-use gatun_wire::checksum::{Delta, sum};
+use gatun_wire::checksum::{Delta, add, sum};
+use gatun_wire::proto;
 use std::net::IpAddr;
 
 /// Packets from inside, or to the inside.
@@ -78,15 +79,19 @@ pub fn translated(flow: &OffloadedFlow, direction: Direction) -> [(IpAddr, u16);
     [destination, source]
 }
 
-/// Change of the transport checksum by the addresses and ports.
+/// Change of the transport checksum by the addresses and ports. That of ICMP covers no addresses, and that of
+/// ICMPv6 covers a protocol number that ICMP has not; the length stays out of both.
 pub fn delta(flow: &OffloadedFlow, direction: Direction) -> Delta {
+    let is_ping = flow.session.flow.transport == Transport::Icmp;
     let total = |ends: [(IpAddr, u16); 2]| {
-        ends.iter().fold(0, |total, (address, port)| {
+        let begin = if is_ping && ends[0].0.is_ipv6() { proto::ICMPV6.into() } else { 0 };
+        ends.iter().fold(begin, |total, (address, port)| {
             let of_address = match address {
+                IpAddr::V4(_) if is_ping => 0,
                 IpAddr::V4(address) => sum(&address.octets()),
                 IpAddr::V6(address) => sum(&address.octets()),
             };
-            gatun_wire::checksum::add(gatun_wire::checksum::add(total, of_address), *port)
+            add(add(total, of_address), *port)
         })
     };
     Delta::of(total(before(flow, direction)), total(translated(flow, direction)))
@@ -132,6 +137,24 @@ mod tests {
         let there = delta(&flow, Direction::Outbound);
         let both = there.plus(delta(&flow, Direction::Inbound));
         assert_eq!(both.apply(0x1234), 0x1234);
+    }
+
+    #[test]
+    fn a_delta_of_a_ping_leaves_out_the_addresses_of_ipv4() {
+        let mut flow = nat64();
+        (flow.session.flow.transport, flow.session.flow.remote.1) = (Transport::Icmp, 0);
+        let [inside, remote] = before(&flow, Direction::Outbound);
+        let message = |id: u16| [&id.to_be_bytes()[..], b"the rest of the message"].concat();
+        let (IpAddr::V6(inside6), IpAddr::V6(remote6)) = (inside.0, remote.0) else { panic!("{inside:?}") };
+        let pseudo = [&inside6.octets()[..], &remote6.octets(), &[0, 58]].concat();
+        let old = !sum(&[pseudo, message(5000)].concat());
+        let new = !sum(&message(4000));
+        assert_eq!(delta(&flow, Direction::Outbound).apply(old), new);
+        assert_eq!(delta(&flow, Direction::Inbound).apply(new), old);
+        // NAT44: the identifier alone.
+        flow.session.flow.inside.0 = "::ffff:10.0.0.5".parse().unwrap();
+        flow.remote6 = None;
+        assert_eq!(delta(&flow, Direction::Outbound).apply(!sum(&message(5000))), new);
     }
 
     #[test]

@@ -253,12 +253,8 @@ fn protocol(transport: Transport, is_six: bool) -> u64 {
     }
 }
 
-fn transport(protocol: u64) -> Option<Transport> {
-    match protocol {
-        6 => Some(Transport::Tcp),
-        17 => Some(Transport::Udp),
-        _ => None,
-    }
+fn transport(number: u64, is_six: bool) -> Option<Transport> {
+    [Transport::Tcp, Transport::Udp, Transport::Icmp].into_iter().find(|&of| protocol(of, is_six) == number)
 }
 
 fn exact<const N: usize>(ids: &FieldNumbers<N>, values: &[u64]) -> Vec<FieldMatch> {
@@ -455,7 +451,7 @@ impl Program {
             return None;
         };
         let (sport, dport) = (u16::try_from(ports[0]).ok()?, u16::try_from(ports[1]).ok()?);
-        let transport = transport(ports[2])?;
+        let transport = transport(ports[2], source.is_ipv6())?;
         let key = Key { source: (source, sport), destination: (destination, dport), transport };
         Some(Found { key, entry: self.read(&key, entry) })
     }

@@ -22,7 +22,6 @@ use crate::link::{Link, ProgramCounts};
 use counters::Counters;
 use gatun_nat::counters::Traffic;
 use gatun_nat::feed::Flow;
-use gatun_nat::plan::Transport;
 use gatun_offload::{EntryUse, OffloadedFlow, Placement, Refusal, Removal, Target};
 use hashbrown::HashTable;
 use std::collections::{BTreeMap, VecDeque};
@@ -445,9 +444,6 @@ impl<L: Link> Switches<L> {
     }
 
     fn place(&mut self, flow: &OffloadedFlow) -> Result<FlowId, Refusal> {
-        if flow.session.flow.transport == Transport::Icmp {
-            return Err(Refusal::Other("neither TCP nor UDP".to_owned()));
-        }
         if Direction::ALL.iter().any(|direction| self.find(&key(flow, *direction)).is_some()) {
             return Err(Refusal::Exists);
         }
@@ -520,6 +516,8 @@ impl<L: Link> Target for Switches<L> {
     type Id = FlowId;
 
     const ANSWERS_LATER: bool = true;
+
+    const TRANSLATES_PINGS: bool = true;
 
     fn turn(&mut self, now: Duration) {
         self.now = now;

@@ -255,6 +255,31 @@ fn the_next_controller_takes_over_the_entries_of_a_killed_one() {
 }
 
 #[test]
+fn a_ping_has_entries_for_requests_and_replies_and_is_taken_over() {
+    let ping = |n: u32| {
+        let mut flow = flow(n);
+        (flow.session.flow.transport, flow.session.flow.remote.1) = (Transport::Icmp, 0);
+        flow
+    };
+    let pings = [ping(0), ping(1)];
+    let switch = MemorySwitch::new();
+    let mut first = Controller::started(vec![config(&switch)]);
+    first.install(&pings);
+    // The last field of a key is the protocol: ICMPv6 from the IPv6 host, and ICMP else.
+    let exact = switch.memory().exact.clone();
+    let mut protocols: Vec<u64> = exact.keys().map(|(_, key)| *key.last().unwrap()).collect();
+    protocols.sort_unstable();
+    assert_eq!(protocols, [1, 1, 1, 58]);
+    drop(first);
+    let mut second = Controller::new(vec![ConnectionConfig { election: 8, ..config(&switch) }]);
+    second.until("settled", |switches| switches.is_settled());
+    let mut found = Vec::new();
+    second.switches.entries(&mut |_, flow| found.push(*flow));
+    found.sort_by_key(|flow| flow.session.record);
+    assert_eq!(found, pings);
+}
+
+#[test]
 fn the_number_of_found_flows_stays_when_they_end() {
     let switch = MemorySwitch::new();
     let mut first = Controller::started(vec![config(&switch)]);

@@ -35,7 +35,7 @@ pub struct Offload {
     pub timeout_ms: u32,
     /// Maximum number of sessions.
     pub sessions_max: u32,
-    /// Number of packets after which a UDP session is given to the switches.
+    /// Number of packets after which a UDP session or a ping is given to the switches.
     pub udp_packets: u8,
     /// Number of packets after the second SYN after which a TCP session is given to the switches.
     pub tcp_packets: u8,

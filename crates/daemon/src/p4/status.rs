@@ -160,7 +160,8 @@ pub(super) fn key_of(session: &types::Session) -> Option<Key> {
     let transport = match session.protocol {
         types::Protocol::Tcp => Transport::Tcp,
         types::Protocol::Udp => Transport::Udp,
-        _ => return None,
+        types::Protocol::Icmp => Transport::Icmp,
+        types::Protocol::Other => return None,
     };
     let source = (session.remote.into(), session.remote_port);
     Some(Key { source, destination: (session.outside.into(), session.outside_port), transport })

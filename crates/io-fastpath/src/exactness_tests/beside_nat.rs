@@ -13,14 +13,13 @@ use crate::KernelTime;
 use crate::flow::{Flow, Inside, Protocol};
 use crate::instance::Instance;
 use crate::table::{Refusal, SlotId};
-use gatun_nat::inspect::{Selection, SessionCursor, SessionInfo};
+use gatun_model::drive::offered_sessions;
+use gatun_nat::inspect::SessionInfo;
 use gatun_nat::plan::Transport;
 use gatun_nat::reconfigure::Outline;
-use gatun_nat::tcp_fsm::TcpState;
 use gatun_nat::{Instant, Nat, Plan, Verdict};
-use gatun_wire::{Offload, proto};
+use gatun_wire::Offload;
 use std::cell::RefCell;
-use std::net::Ipv4Addr;
 
 thread_local! {
     static HITS: RefCell<u64> = const { RefCell::new(0) };
@@ -120,39 +119,9 @@ pub(super) fn instances(of: &Plan) -> Vec<Instance> {
 /// The established sessions that live for more than `since` milliseconds, as the offload manager would
 /// install them.
 pub(super) fn flows(nat: &Nat, plan: &Plan, since: u64) -> Vec<Flow> {
-    let mut sessions = Vec::with_capacity(100);
-    nat.read_sessions(&mut SessionCursor::default(), &Selection::default(), 10_000, &mut sessions);
-    let is_ours = |address: Ipv4Addr| nat.pools().iter().any(|pool| pool.address_ix(address).is_some());
     let outline = nat.outline();
-    // Flows that share a public port are the engine's alone.
-    let shares = |a: &SessionInfo| {
-        let is_other =
-            |b: &&SessionInfo| (b.outside, b.transport) == (a.outside, a.transport) && b.inside != a.inside;
-        sessions.iter().any(|b| is_other(&b))
-    };
-    // The programs are in one realm.
-    let realms = plan.nat64.iter().map(|nat64| nat64.realm).chain(plan.nat44.iter().map(|nat44| nat44.realm));
-    let realms: Vec<u8> = realms.collect();
-    let is_elsewhere = |instance: u8| realms.get(usize::from(instance)).is_some_and(|&realm| realm != 0);
-    // An exempt host has sessions if it sends to public ports.
-    let is_exempt = |session: &SessionInfo| {
-        let number = usize::from(session.instance).checked_sub(plan.nat64.len());
-        let Some(nat44) = number.and_then(|number| plan.nat44.get(number)) else { return false };
-        let (remote, port) = session.remote;
-        let protocol = if session.transport == Transport::Tcp { proto::TCP } else { proto::UDP };
-        nat44.inside.iter().any(|net| net.contains(remote))
-            || nat44.exempt.iter().any(|exempt| exempt.covers(remote, protocol, Some(port)))
-    };
-    let established = sessions.iter().filter(|session| {
-        let is_open = session.tcp.is_none_or(|state| state == TcpState::Established);
-        is_open
-            && u64::from(session.expires_ms) > since
-            && !is_ours(session.remote.0)
-            && !shares(session)
-            && !is_elsewhere(session.instance)
-            && !is_exempt(session)
-    });
-    established.filter_map(|session| flow(session, &outline)).take(64).collect()
+    let sessions = offered_sessions(nat, plan, since);
+    sessions.iter().filter_map(|session| flow(session, &outline)).take(64).collect()
 }
 
 fn flow(session: &SessionInfo, outline: &Outline) -> Option<Flow> {

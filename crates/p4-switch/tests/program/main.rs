@@ -9,6 +9,7 @@
 //! ```
 
 mod entries;
+mod histories;
 mod host;
 mod packets;
 mod pair;

@@ -262,7 +262,7 @@ thread_local! {
 }
 
 impl Lent {
-    fn new() -> Lent {
+    pub(crate) fn new() -> Lent {
         if SPARE.with_borrow(VecDeque::is_empty) {
             let both = VecDeque::from([filled_switch(), switch()]);
             SPARE.set(both);
@@ -297,7 +297,7 @@ impl Drop for Pair {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             let all = std::mem::take(&mut self.installed);
-            all.into_values().for_each(|installed| self.remove(installed));
+            all.into_values().for_each(|installed| remove(&mut self.switch, installed));
         }
     }
 }
@@ -329,29 +329,14 @@ impl Pair {
         let gone: Vec<String> =
             self.installed.keys().filter(|key| !wanted.contains_key(*key)).cloned().collect();
         let gone: Vec<Installed> = gone.iter().filter_map(|key| self.installed.remove(key)).collect();
-        gone.into_iter().for_each(|installed| self.remove(installed));
+        gone.into_iter().for_each(|installed| remove(&mut self.switch, installed));
         for (name, session) in wanted {
             if !self.installed.contains_key(&name) {
                 let flows = entries::of_session(session, &self.prefix, &self.settings);
-                let installed = flows.into_iter().map(|flow| self.insert(flow)).collect();
+                let installed = flows.into_iter().map(|flow| insert(&mut self.switch, flow)).collect();
                 self.installed.insert(name, installed);
             }
         }
-    }
-
-    fn remove(&mut self, installed: Installed) {
-        for (name, key) in installed {
-            let table = self.switch.table(name).unwrap();
-            self.switch.remove(table, &[&key]).unwrap();
-        }
-    }
-
-    fn insert(&mut self, flow: entries::Flow) -> (&'static str, Vec<u64>) {
-        let table = self.switch.table(flow.table).unwrap();
-        let action = entries::action(&self.switch, flow.table, flow.action);
-        let entry = Entry { key: &flow.key, action: &action, data: &flow.data };
-        self.switch.insert(table, &entry).unwrap();
-        (flow.table, flow.key)
     }
 
     pub(crate) fn installed(&self) -> usize {
@@ -382,30 +367,10 @@ impl Pair {
         }
     }
 
-    fn through_switch(&mut self, port: usize, frame: &[u8]) -> Fate {
-        self.switch.put(port, frame).unwrap();
-        self.switch.turn();
-        let mut out: Vec<(usize, Vec<u8>)> = Vec::new();
-        for number in 0..PORTS {
-            out.extend(std::iter::from_fn(|| self.switch.take(number)).map(|frame| (number, frame)));
-        }
-        assert!(out.len() < 2, "{out:02x?}");
-        match out.pop() {
-            Some((0, given)) => {
-                assert_eq!(given[1..4], [0, 0, port as u8], "header of the controller: {given:02x?}");
-                assert!((1..=17).contains(&given[0]));
-                assert_eq!(given[4..], *without_padding(frame), "the controller gets the frame as it is");
-                Fate::Controller(given[0])
-            }
-            Some((port, frame)) => Fate::Sent(port, frame),
-            None => Fate::Dropped,
-        }
-    }
-
     /// Gives a frame to both, and compares the results. Returns the switch's, and the frame of the engine.
     pub(crate) fn compare(&mut self, port: usize, frame: &[u8]) -> (Fate, Option<Vec<u8>>) {
         self.reconcile();
-        let fate = self.through_switch(port, frame);
+        let fate = through(&mut self.switch, port, frame);
         let engine = self.engine(port, frame);
         match (&fate, &engine) {
             (Fate::Sent(to, sent), Ok((wanted, bytes))) => {
@@ -428,8 +393,46 @@ impl Pair {
     }
 }
 
+/// Removes entries.
+pub(crate) fn remove(switch: &mut Switch, installed: Installed) {
+    for (name, key) in installed {
+        let table = switch.table(name).unwrap();
+        switch.remove(table, &[&key]).unwrap();
+    }
+}
+
+/// Inserts an entry. Returns its table and its key.
+pub(crate) fn insert(switch: &mut Switch, flow: entries::Flow) -> (&'static str, Vec<u64>) {
+    let table = switch.table(flow.table).unwrap();
+    let action = entries::action(switch, flow.table, flow.action);
+    let entry = Entry { key: &flow.key, action: &action, data: &flow.data };
+    switch.insert(table, &entry).unwrap();
+    (flow.table, flow.key)
+}
+
+/// Gives a frame to a switch.
+pub(crate) fn through(switch: &mut Switch, port: usize, frame: &[u8]) -> Fate {
+    switch.put(port, frame).unwrap();
+    switch.turn();
+    let mut out: Vec<(usize, Vec<u8>)> = Vec::new();
+    for number in 0..PORTS {
+        out.extend(std::iter::from_fn(|| switch.take(number)).map(|frame| (number, frame)));
+    }
+    assert!(out.len() < 2, "{out:02x?}");
+    match out.pop() {
+        Some((0, given)) => {
+            assert_eq!(given[1..4], [0, 0, port as u8], "header of the controller: {given:02x?}");
+            assert!((1..=17).contains(&given[0]));
+            assert_eq!(given[4..], *without_padding(frame), "the controller gets the frame as it is");
+            Fate::Controller(given[0])
+        }
+        Some((port, frame)) => Fate::Sent(port, frame),
+        None => Fate::Dropped,
+    }
+}
+
 /// Length of the Ethernet header, and the type behind it.
-fn split(frame: &[u8]) -> (usize, u16) {
+pub(crate) fn split(frame: &[u8]) -> (usize, u16) {
     let word = |at: usize| frame.get(at..at + 2).map_or(0, |b| u16::from_be_bytes([b[0], b[1]]));
     if word(12) == 0x8100 { (18, word(16)) } else { (14, word(12)) }
 }

@@ -196,7 +196,7 @@ pub fn history(seed: u64, steps: usize) -> Vec<Op> {
 }
 
 /// The steps with more packets of established sessions: after each SYN from inside, the rest of the
-/// handshake and data; after each UDP packet from inside, more in both directions.
+/// handshake and data; after each UDP packet and ping from inside, more in both directions.
 pub fn with_flows(ops: &[Op]) -> Vec<Op> {
     ops.iter().flat_map(|op| [op].into_iter().cloned().chain(flow_after(op))).collect()
 }
@@ -216,6 +216,11 @@ fn flow_after(op: &Op) -> Vec<Op> {
             outward(Proto::Tcp(24), longer),
         ],
         Proto::Udp => vec![inward(Proto::Udp, longer), outward(Proto::Udp, longer), inward(Proto::Udp, form)],
+        Proto::Echo(true) => vec![
+            inward(Proto::Echo(false), longer),
+            outward(Proto::Echo(true), longer),
+            inward(Proto::Echo(false), form),
+        ],
         _ => Vec::new(),
     }
 }

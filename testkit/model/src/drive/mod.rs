@@ -12,7 +12,7 @@ pub mod shrink;
 pub mod universe;
 pub mod workers;
 
-pub use beside::Beside;
+pub use beside::{Beside, offered_sessions};
 pub use compare::{Failure, Outcome, run, run_beside};
 pub use history::{Cut, Form, FragmentDefect, Op, PacketDefect, Proto, Target, history, with_flows};
 pub use universe::universe;

@@ -69,7 +69,8 @@ impl Entries {
         let timeouts = &shard.plans[0].nat44[0].timeouts;
         let lifetime = match record.id.flow.transport {
             Transport::Tcp => timeouts.tcp_established_ms,
-            _ => timeouts.udp_ms,
+            Transport::Udp => timeouts.udp_ms,
+            Transport::Icmp => timeouts.icmp_ms,
         };
         let Some(last) = last else { return Ok(()) };
         let left = (last + u64::from(lifetime)).saturating_sub(shard.now.0 + TOLERANCE);

@@ -34,6 +34,8 @@ impl Target for ModelTarget {
 
     const ANSWERS_LATER: bool = true;
 
+    const TRANSLATES_PINGS: bool = true;
+
     fn turn(&mut self, now: Duration) {
         if let ModelTarget::Switches(switches, _) = self {
             switches.turn(now);

@@ -63,6 +63,18 @@ fn remote(server: u8) -> Ipv4Addr {
     Ipv4Addr::new(198, 51, 100, 1 + server)
 }
 
+/// Port of an inside host that is the identifier of its pings.
+const PINGS: u8 = 2;
+
+/// Kind of the packets of a session, from inside or to the inside.
+fn kind(transport: Transport, flags: u8, is_outbound: bool) -> Kind {
+    match transport {
+        Transport::Tcp => Kind::Tcp(flags),
+        Transport::Udp => Kind::Udp,
+        Transport::Icmp => Kind::Echo(is_outbound),
+    }
+}
+
 fn transport(flags: Option<u8>) -> (Transport, Kind) {
     flags.map_or((Transport::Udp, Kind::Udp), |flags| (Transport::Tcp, Kind::Tcp(flags)))
 }
@@ -181,7 +193,9 @@ impl World {
     fn packet(&mut self, shard: u8, key: Key, kind: Kind) {
         let ends = matches!(kind, Kind::Tcp(flags) if flags & SYN_FIN_RST != 0);
         let mut buf = [0xa5; HEADROOM + 256];
-        let len = write(&mut buf[HEADROOM..], kind, key.0, key.1);
+        // A reply has the identifier of the request, which is where the request came from.
+        let from = if kind == Kind::Echo(false) { (key.0.0, key.1.1) } else { key.0 };
+        let len = write(&mut buf[HEADROOM..], kind, from, key.1);
         if self.table.borrow_mut().translate(&key, len as u64, ends) {
             return;
         }
@@ -194,8 +208,10 @@ impl World {
     }
 
     fn out(&mut self, shard: u8, (host, port): (u8, u8), server: u8, flags: Option<u8>, six: Option<u8>) {
-        let (transport, kind) = transport(flags);
+        let is_ping = flags.is_none() && port == PINGS;
+        let (transport, kind) = if is_ping { (Transport::Icmp, Kind::Echo(true)) } else { transport(flags) };
         let port = 5000 + u16::from(port);
+        let server_port = if is_ping { 0 } else { 80 };
         let (from, to) = match six {
             Some(n) => {
                 let host = Ipv6Addr::new(0x2001, 0xdb8, 1, shard.into(), 0, 0, 0, 1 + u16::from(host));
@@ -203,14 +219,14 @@ impl World {
             }
             None => (IpAddr::V4(Ipv4Addr::new(10, 0, shard, host)), IpAddr::V4(remote(server))),
         };
-        self.packet(shard, ((from, port), (to, 80), transport), kind);
+        self.packet(shard, ((from, port), (to, server_port), transport), kind);
     }
 
     fn back(&mut self, shard: u8, session: usize, flags: u8) {
         let sessions = sessions(&self.shards[usize::from(shard)].borrow());
         let Some(found) = sessions.get(session % sessions.len().max(1)) else { return };
         let (from, to) = (found.remote, found.outside);
-        let kind = if found.transport == Transport::Tcp { Kind::Tcp(flags) } else { Kind::Udp };
+        let kind = kind(found.transport, flags, false);
         let key = ((IpAddr::V4(from.0), from.1), (IpAddr::V4(to.0), to.1), found.transport);
         self.packet(shard, key, kind);
     }
@@ -218,13 +234,10 @@ impl World {
     fn busy(&mut self, packets: u8) {
         let all = self.table.borrow().flows();
         for (flow, _) in all.iter().filter(|(_, is_stray)| !is_stray) {
-            let kind = match flow.session.flow.transport {
-                Transport::Tcp => Kind::Tcp(0x10),
-                _ => Kind::Udp,
-            };
             for n in 0..packets {
-                let key = if n % 3 == 2 { inbound(flow) } else { outbound(flow) };
-                self.packet(flow.worker, key, kind);
+                let is_outbound = n % 3 != 2;
+                let key = if is_outbound { outbound(flow) } else { inbound(flow) };
+                self.packet(flow.worker, key, kind(flow.session.flow.transport, 0x10, is_outbound));
             }
         }
     }

@@ -8,7 +8,8 @@ use std::sync::OnceLock;
 /// Configuration of the environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnvironmentConfig {
-    /// Memory for tables and packet buffers, MB. A table of a million sessions needs about 300.
+    /// Memory for packet buffers and tables with masks, MB. Exact tables have memory of their own, as much as
+    /// their entries need.
     pub memory_mb: u32,
     /// Further arguments for the environment, such as network cards (`-a`), whose memory is in huge pages
     /// then.

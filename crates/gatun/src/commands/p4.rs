@@ -64,7 +64,7 @@ struct SwitchArgs {
     /// Directory of the headers that generated code needs
     #[arg(long, value_name = "DIRECTORY", default_value = "target/tools/dpdk-headers")]
     headers: PathBuf,
-    /// Memory of tables and packet buffers
+    /// Memory of packet buffers and of tables with masks
     #[arg(long, value_name = "MB", default_value_t = 1024)]
     memory: u32,
     /// Packet buffers

@@ -44,7 +44,7 @@ pub use hosts::{
     refusal_but_to_root, run, run_for, run_test, topology, wait_until,
 };
 pub use manifest::Manifest;
-pub use peers::{ECHO_PORT, EtcdMembers, EtcdPlace, Iperf, echo, tayga, testpmd};
+pub use peers::{ECHO_PORT, EtcdMembers, EtcdPlace, EtcdTls, Iperf, echo, tayga, testpmd};
 pub use readable::unreadable;
 pub use requirement::{find_program, linux, missing, skip};
 

@@ -23,12 +23,26 @@ pub struct EtcdPlace<'n> {
     pub peer: SocketAddr,
 }
 
+/// Files for TLS, PEM. Members demand a certificate of the authority from their clients.
+#[derive(Clone, Debug)]
+pub struct EtcdTls {
+    /// Authority.
+    pub authority: PathBuf,
+    /// Certificate of members and of etcdctl.
+    pub certificate: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+}
+
 /// Members of a cluster of etcd. They end with this value.
 pub struct EtcdMembers<'n> {
     places: Vec<EtcdPlace<'n>>,
     members: Vec<Option<Process>>,
     directory: PathBuf,
     options: Vec<String>,
+    tls: Option<EtcdTls>,
+    /// Options of etcdctl.
+    control: Vec<String>,
 }
 
 impl<'n> EtcdMembers<'n> {
@@ -49,9 +63,42 @@ impl<'n> EtcdMembers<'n> {
         directory: &Path,
         options: &[&str],
     ) -> Result<EtcdMembers<'n>, Error> {
+        EtcdMembers::begin(places, directory, (options, None))
+    }
+
+    /// Starts members that speak TLS with their clients.
+    ///
+    /// # Errors
+    /// As for [`EtcdMembers::start`].
+    pub fn start_secure(
+        places: Vec<EtcdPlace<'n>>,
+        directory: &Path,
+        tls: EtcdTls,
+    ) -> Result<EtcdMembers<'n>, Error> {
+        EtcdMembers::begin(places, directory, (&[], Some(tls)))
+    }
+
+    fn begin(
+        places: Vec<EtcdPlace<'n>>,
+        directory: &Path,
+        (options, tls): (&[&str], Option<EtcdTls>),
+    ) -> Result<EtcdMembers<'n>, Error> {
         let members = places.iter().map(|_| None).collect();
-        let options = options.iter().map(|&option| option.to_owned()).collect();
-        let mut cluster = EtcdMembers { places, members, directory: directory.to_owned(), options };
+        let mut options: Vec<String> = options.iter().map(|&option| option.to_owned()).collect();
+        let mut control = Vec::new();
+        if let Some(EtcdTls { authority, certificate, key }) = &tls {
+            let [authority, certificate, key] = [authority, certificate, key].map(|path| path.display());
+            options.push("--client-cert-auth".to_owned());
+            options.push(format!("--trusted-ca-file={authority}"));
+            options.extend([format!("--cert-file={certificate}"), format!("--key-file={key}")]);
+            control = vec![
+                format!("--cacert={authority}"),
+                format!("--cert={certificate}"),
+                format!("--key={key}"),
+            ];
+        }
+        let directory = directory.to_owned();
+        let mut cluster = EtcdMembers { places, members, directory, options, tls, control };
         for number in 0..cluster.places.len() {
             cluster.start_member(number)?;
         }
@@ -74,8 +121,8 @@ impl<'n> EtcdMembers<'n> {
         let [beat, election] = TIMES_MS.map(|ms| ms.to_string());
         let mut command = self.command(number, "etcd");
         command.arg("--name").arg(format!("etcd-{number}")).arg("--data-dir").arg(&data);
-        command.args(["--listen-client-urls", &format!("http://{client}")]);
-        command.args(["--advertise-client-urls", &format!("http://{client}")]);
+        command.args(["--listen-client-urls", &self.url(*client)]);
+        command.args(["--advertise-client-urls", &self.url(*client)]);
         command.args(["--listen-peer-urls", &format!("http://{peer}")]);
         command.args(["--initial-advertise-peer-urls", &format!("http://{peer}")]);
         command.args(["--initial-cluster", &members.join(","), "--initial-cluster-state", "new"]);
@@ -121,7 +168,24 @@ impl<'n> EtcdMembers<'n> {
 
     /// URLs of the members, for clients.
     pub fn endpoints(&self) -> Vec<String> {
-        self.places.iter().map(|place| format!("http://{}", place.client)).collect()
+        self.places.iter().map(|place| self.url(place.client)).collect()
+    }
+
+    fn url(&self, client: SocketAddr) -> String {
+        format!("{}://{client}", if self.tls.is_some() { "https" } else { "http" })
+    }
+
+    /// Has members demand a user and a password. `root` has this one, and etcdctl uses it.
+    ///
+    /// # Errors
+    /// Returns an error if etcd refuses it.
+    pub fn demand_password(&mut self, password: &str) -> Result<(), Error> {
+        let root = format!("root:{password}");
+        self.control(0, &["user", "add", &root])?;
+        self.control(0, &["user", "grant-role", "root", "root"])?;
+        self.control(0, &["auth", "enable"])?;
+        self.control.push(format!("--user={root}"));
+        Ok(())
     }
 
     /// Runs etcdctl on the host of a member, for that member. Returns its output.
@@ -131,6 +195,7 @@ impl<'n> EtcdMembers<'n> {
     pub fn control(&self, number: usize, arguments: &[&str]) -> Result<String, Error> {
         let mut command = self.command(number, "etcdctl");
         command.env("ETCDCTL_API", "3").arg("--endpoints").arg(&self.endpoints()[number]);
+        command.args(&self.control);
         run(command.args(["--command-timeout", "3s", "--dial-timeout", "1s"]).args(arguments))
     }
 

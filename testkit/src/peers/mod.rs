@@ -7,5 +7,5 @@ pub mod tayga;
 pub mod testpmd;
 
 pub use echo::{ECHO_PORT, echo};
-pub use etcd::{EtcdMembers, EtcdPlace};
+pub use etcd::{EtcdMembers, EtcdPlace, EtcdTls};
 pub use iperf::Iperf;

@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 const WAIT_MAX: Duration = Duration::from_secs(30);
 const NODES: usize = 3;
 const NAMES: [&str; NODES] = ["a", "b", "c"];
-const SHARDS: usize = 8;
+pub(crate) const SHARDS: usize = 8;
 /// Hosts of the client: subscribers of all shards.
 const HOSTS: u8 = 24;
 
 /// Configuration of all nodes, with the number of one for its own files.
-fn config(number: usize, more: &str) -> String {
+pub(crate) fn config(number: usize, more: &str) -> String {
     let node = |(name, n): (&&str, usize)| {
         format!("[[cluster.nodes]]\nname = \"{name}\"\npeer = \"10.0.9.{n}:7465\"\ntunnel = \"10.0.8.{n}\"\n")
     };
@@ -37,21 +37,21 @@ fn config(number: usize, more: &str) -> String {
     )
 }
 
-fn client(number: usize) -> Client {
+pub(crate) fn client(number: usize) -> Client {
     Client::new(socket(number))
 }
 
-fn cluster(number: usize) -> Cluster {
+pub(crate) fn cluster(number: usize) -> Cluster {
     client(number).get("/v1/cluster").unwrap()
 }
 
-fn until(number: usize, what: &str, holds: impl Fn(&Cluster) -> bool) {
+pub(crate) fn until(number: usize, what: &str, holds: impl Fn(&Cluster) -> bool) {
     let waited = wait_until(what, WAIT_MAX, || holds(&cluster(number)));
     assert!(waited.is_ok(), "{what}: node {number}: {:#?}", cluster(number));
 }
 
 /// Every shard has an owner and a ready backup, and no holder is in `without`.
-fn is_whole(cluster: &Cluster, without: &[&str]) -> bool {
+pub(crate) fn is_whole(cluster: &Cluster, without: &[&str]) -> bool {
     let fits = |holder: &Option<String>| holder.as_deref().is_some_and(|name| !without.contains(&name));
     let is_ready = |phase: Option<BackupPhase>| phase == Some(BackupPhase::Ready);
     cluster.shards.len() == SHARDS
@@ -64,7 +64,7 @@ fn owns(cluster: &Cluster, name: &str) -> bool {
 }
 
 /// Bindings of TCP at a node: inside ends by the public ones.
-fn bindings(number: usize) -> BTreeMap<(Ipv4Addr, u16), (IpAddr, u16)> {
+pub(crate) fn bindings(number: usize) -> BTreeMap<(Ipv4Addr, u16), (IpAddr, u16)> {
     let page: Page<Binding> = client(number).get("/v1/bindings?limit=10000").unwrap();
     let tcp = page.items.iter().filter(|binding| binding.protocol == Protocol::Tcp);
     tcp.map(|one| ((one.outside, one.outside_port), (one.inside, one.inside_port))).collect()
@@ -82,7 +82,7 @@ fn no_port_twice(nodes: &[usize]) -> usize {
     holders.len()
 }
 
-fn hosts() -> Vec<String> {
+pub(crate) fn hosts() -> Vec<String> {
     (0..HOSTS).map(|n| format!("2001:db8:1::1:{n:x}")).collect()
 }
 
@@ -100,14 +100,14 @@ fn start(net: &PairNetwork, number: usize) -> Daemon {
 }
 
 /// Three nodes that have all shards twice, and an echo server.
-struct Nodes<'n> {
-    daemons: Vec<Daemon>,
+pub(crate) struct Nodes<'n> {
+    pub(crate) daemons: Vec<Daemon>,
     etcd: EtcdMembers<'n>,
     _server: Process,
 }
 
 /// Makes the network, and the certificates.
-fn network() -> PairNetwork {
+pub(crate) fn network() -> PairNetwork {
     let made = gatun(["cluster", "init", "/run/cluster", "a", "b", "c"]);
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let net = PairNetwork::with_boxes(NODES as u8).unwrap();
@@ -118,7 +118,7 @@ fn network() -> PairNetwork {
 }
 
 impl Nodes<'_> {
-    fn start(net: &PairNetwork) -> Nodes<'_> {
+    pub(crate) fn start(net: &PairNetwork) -> Nodes<'_> {
         let etcd = etcd(net);
         let _server = echo(&net.server).unwrap();
         let daemons: Vec<Daemon> = (0..NODES).map(|number| start(net, number)).collect();

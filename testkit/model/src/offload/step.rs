@@ -6,8 +6,8 @@ use super::switch::SwitchFault;
 #[allow(missing_docs)] // The fields are what their names say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Packet from an inside host: TCP with these flags, or UDP; from the last of three ports a ping instead of
-    /// UDP. `six` chooses NAT64 and its prefix.
+    /// Packet from an inside host: TCP with these flags, or UDP; from the last of three ports a ping
+    /// instead of UDP. `six` chooses NAT64 and its prefix.
     Out { shard: u8, host: u8, port: u8, server: u8, flags: Option<u8>, six: Option<u8> },
     /// Answer to a session, by its number.
     Back { shard: u8, session: u8, flags: u8 },

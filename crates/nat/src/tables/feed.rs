@@ -333,8 +333,8 @@ pub struct FeedReader {
     next: u64,
 }
 
-/// Entries that a reader takes at a time. Each is in the cache of the engine's processor, and their cache lines are
-/// requested together.
+/// Entries that a reader takes at a time. Each is in the cache of the engine's processor, and their cache
+/// lines are requested together.
 const TAKEN_MAX: usize = 16;
 /// Smallest length of a ring.
 const LEN_MIN: usize = 4;

@@ -76,8 +76,8 @@ fn address(place: Place) -> Ipv4Addr {
 /// Ended sessions, by their public port and in the order of their records.
 #[derive(Debug, Default)]
 pub(super) struct WaitingEnds {
-    /// Each session that ends is added and taken out: with the standard hash and a look-up for each step, that
-    /// was a third of the thread's time.
+    /// Each session that ends is added and taken out. With the standard hash and a look-up for each step,
+    /// that was a third of the thread's time.
     by_port: HashMap<Place, AtPort, RandomState>,
     /// Ports of told ends, with the numbers of their groups, in the order of the stream. An end that has left
     /// or got another number meanwhile is not at its port with this one.

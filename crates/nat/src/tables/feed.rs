@@ -548,8 +548,8 @@ mod tests {
         (0..30).for_each(|_| feed.push_plan_changed());
         assert_eq!(feed.budget(Instant(10), 100), 0);
         assert_eq!(feed.budget(Instant(900), 100), 0);
-        (0..12).for_each(|_| assert!(reader.next().is_some()));
-        assert_eq!(feed.budget(Instant(1_100), 100), 4, "it has read some");
+        (0..TAKEN_MAX).for_each(|_| assert!(reader.next().is_some()));
+        assert_eq!(feed.budget(Instant(1_100), 100), 5, "it has read 16, and an end has up to three records");
         assert_eq!(feed.budget(Instant(2_100), 100), 100, "it has hung for a second");
         drop(reader);
         assert_eq!(feed.budget(Instant(2_101), 100), 100);

@@ -17,6 +17,7 @@ use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use core::ptr::{self, NonNull};
 use rustix::fd::OwnedFd;
+use rustix::fs::{FlockOperation, flock};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use zerocopy::FromZeros;
 
@@ -52,9 +53,9 @@ pub struct HugeVec<T> {
     len: usize,
     /// Bytes mapped at `start`; 0 if nothing is mapped.
     mapped: usize,
-    /// Locked file that is mapped; `None` for anonymous memory. It is closed, and so unlocked, after the
-    /// memory is unmapped.
-    _file: Option<OwnedFd>,
+    /// Locked file that is mapped; `None` for anonymous memory. It is unlocked after the memory is
+    /// unmapped.
+    file: Option<OwnedFd>,
     owns: PhantomData<T>,
 }
 
@@ -66,7 +67,7 @@ unsafe impl<T: Sync> Sync for HugeVec<T> {}
 impl<T> Default for HugeVec<T> {
     /// Creates an empty array.
     fn default() -> Self {
-        HugeVec { start: NonNull::dangling(), len: 0, mapped: 0, _file: None, owns: PhantomData }
+        HugeVec { start: NonNull::dangling(), len: 0, mapped: 0, file: None, owns: PhantomData }
     }
 }
 
@@ -81,7 +82,7 @@ impl<T: Copy + FromZeros> HugeVec<T> {
         if bytes > HUGE_PAGE - PAGE
             && let Some(start) = map_from_pool(whole)
         {
-            let v = HugeVec { start: start.cast(), len, mapped: whole, _file: None, owns: PhantomData };
+            let v = HugeVec { start: start.cast(), len, mapped: whole, file: None, owns: PhantomData };
             return v.taken(whole);
         }
         let v = Self::sparse(len)?;
@@ -127,7 +128,7 @@ impl<T: Copy + FromZeros> HugeVec<T> {
         }
         let mapped = bytes.checked_next_multiple_of(PAGE).ok_or(OutOfMemory { bytes })?;
         let start = if mapped < HUGE_PAGE { map(mapped)? } else { map_at_huge_page(mapped)? };
-        Ok(HugeVec { start: start.cast(), len, mapped, _file: None, owns: PhantomData })
+        Ok(HugeVec { start: start.cast(), len, mapped, file: None, owns: PhantomData })
     }
 
     fn bytes_of(len: usize) -> Result<usize, OutOfMemory> {
@@ -142,7 +143,7 @@ pub fn pages_set_aside(bytes: usize) -> bool {
         return false;
     };
     // This unmaps the memory again.
-    drop(HugeVec::<u8> { start: start.cast(), len: bytes, mapped, _file: None, owns: PhantomData });
+    drop(HugeVec::<u8> { start: start.cast(), len: bytes, mapped, file: None, owns: PhantomData });
     true
 }
 
@@ -202,6 +203,10 @@ impl<T> Drop for HugeVec<T> {
             // SAFETY: `start` and `mapped` describe the mapping made by `new`, and nothing borrows it any
             // more. `T` is Copy, so no element has to be dropped.
             let _ = unsafe { munmap(self.start.as_ptr().cast(), self.mapped) };
+        }
+        // A child between fork(2) and execve(2) has a copy of the descriptor, so closing it is not enough.
+        if let Some(file) = &self.file {
+            let _ = flock(file, FlockOperation::Unlock);
         }
     }
 }

@@ -122,7 +122,7 @@ impl<T: Copy + FromBytes> HugeVec<T> {
         // words alone.
         let at = unsafe { mmap(ptr::null_mut(), mapped, protection, flags, &file, offset) };
         let start = at.ok().and_then(NonNull::new).ok_or(refused)?;
-        Ok(HugeVec { start: start.cast(), len, mapped, _file: Some(file), owns: PhantomData })
+        Ok(HugeVec { start: start.cast(), len, mapped, file: Some(file), owns: PhantomData })
     }
 }
 
@@ -223,6 +223,16 @@ mod tests {
         assert_eq!(array(&file).unwrap_err(), NotMapped::InUse);
         drop(records);
         assert!(array(&file).is_ok());
+    }
+
+    #[test]
+    fn a_dropped_array_releases_the_file_although_a_child_has_its_descriptor() {
+        let file = file(3);
+        let first = array(&file).unwrap();
+        let of_child = first.file.as_ref().unwrap().try_clone().unwrap();
+        drop(first);
+        assert!(array(&file).is_ok());
+        drop(of_child);
     }
 
     #[test]

@@ -9,6 +9,8 @@
 //! The kernel's addresses are for next-hop resolution and for the kernel's own forwarding.
 
 use crate::ports::{Pair, VETH_PORTS};
+#[cfg(feature = "dpdk")]
+use crate::processors::{all_processors, first_processor};
 use gatun_testkit::{Error, Namespace, run};
 use std::process::Command;
 
@@ -99,12 +101,27 @@ impl Bed {
     /// Puts a P4 switch between the memifs: Gatun's ports are the switch's.
     #[cfg(feature = "dpdk")]
     pub(crate) fn insert_switch(&mut self) -> anyhow::Result<()> {
-        match &mut self.link {
-            Link::Veth => anyhow::bail!("a switch needs memifs: --over memif"),
-            Link::Memif(memif) => memif.has_switch = true,
-        }
+        self.memif_of_switch()?.switch = Some(all_processors());
         self.middle.ip("link set lo up")?;
         Ok(())
+    }
+
+    /// Puts a P4 switch between the memifs of further runs, or removes it. A switch runs on the first
+    /// processor, where the generator goes before it: the last one is left to Gatun, as without a switch.
+    #[cfg(feature = "dpdk")]
+    pub(crate) fn set_switch(&mut self, has_switch: bool) -> anyhow::Result<()> {
+        let memif = self.memif_of_switch()?;
+        memif.share_first_processor();
+        memif.switch = has_switch.then(|| first_processor().to_string());
+        Ok(())
+    }
+
+    #[cfg(feature = "dpdk")]
+    fn memif_of_switch(&mut self) -> anyhow::Result<&mut crate::memif::Memif> {
+        match &mut self.link {
+            Link::Veth => anyhow::bail!("a switch needs memifs: --over memif"),
+            Link::Memif(memif) => Ok(memif),
+        }
     }
 
     /// Gatun's configuration of its ports on this bed; the scenario's sections follow it.

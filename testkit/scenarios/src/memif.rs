@@ -91,8 +91,11 @@ pub(crate) struct Memif {
     /// Bytes of the largest frame.
     frame_max: usize,
     pub(crate) huge_pages: bool,
-    /// A P4 switch is the client of both memifs, and Gatun's ports are the switch's.
-    pub(crate) has_switch: bool,
+    /// Processors of the P4 switch in `taskset` form, if there is one: it is the client of both memifs, and
+    /// Gatun's ports are the switch's.
+    pub(crate) switch: Option<String>,
+    /// The generator has the first processor together with a program that polls without a pause.
+    shares_processor: bool,
 }
 
 struct Shared {
@@ -141,13 +144,30 @@ impl Memif {
         }
         let shared = Shared { ports, events: dpdk.events, up: Vec::new(), _guard: dpdk.guard };
         let shared = Rc::new(RefCell::new(shared));
-        Ok(Memif { shared, reflector, frame_max, huge_pages: dpdk.huge_pages, has_switch: false })
+        Ok(Memif {
+            shared,
+            reflector,
+            frame_max,
+            huge_pages: dpdk.huge_pages,
+            switch: None,
+            shares_processor: false,
+        })
+    }
+
+    /// Lets the generators of further runs share the first processor with a program that polls without a
+    /// pause: they go first, and sleep when they are idle.
+    pub(crate) fn share_first_processor(&mut self) {
+        if !self.shares_processor && !self.reflector.takes_turns() {
+            go_before_others();
+        }
+        self.shares_processor = true;
     }
 
     /// Lends the devices to a run.
     pub(crate) fn lend(&self) -> GeneratorDevices {
         let shared = Rc::clone(&self.shared);
-        let mut lent = GeneratorDevices { shared, reflector: self.reflector, before: Default::default() };
+        let takes_turns = self.reflector.takes_turns() || self.shares_processor;
+        let mut lent = GeneratorDevices { shared, takes_turns, before: Default::default() };
         lent.before = lent.stats();
         lent
     }
@@ -169,7 +189,7 @@ impl Memif {
     /// Gatun's devices and further keys of its two ports.
     fn port_devices(&self) -> [String; 2] {
         let device = |device: &str| format!("device = \"{device}\"");
-        if !self.has_switch {
+        if self.switch.is_none() {
             return self.middle_devices().map(|of| device(&of));
         }
         let frame_max = self.frame_max + CONTROLLER_HEADER;
@@ -326,7 +346,8 @@ neighbours = ["198.51.100.2 at {reflector}"]
 /// The generator's devices, lent to a run.
 pub(crate) struct GeneratorDevices {
     shared: Rc<RefCell<Shared>>,
-    reflector: Reflector,
+    /// Another program polls without a pause on the generator's processor.
+    takes_turns: bool,
     before: [Stats; 2],
 }
 
@@ -344,11 +365,11 @@ impl GeneratorDevices {
     }
 
     pub(crate) fn takes_turns(&self) -> bool {
-        self.reflector.takes_turns()
+        self.takes_turns
     }
 
     pub(crate) fn give_way(&self) {
-        match self.takes_turns() {
+        match self.takes_turns {
             true => std::thread::sleep(NAP),
             false => std::hint::spin_loop(),
         }
@@ -371,8 +392,8 @@ impl GeneratorDevices {
     }
 }
 
-/// Gives the calling thread priority over the reflector; it sleeps when it is idle, the reflector never
-/// does.
+/// Gives the calling thread priority over the reflector, or over the switch; it sleeps when it is idle, they
+/// never do.
 fn go_before_others() {
     let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
     let mut chrt = Command::new("chrt");

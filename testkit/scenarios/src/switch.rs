@@ -96,7 +96,8 @@ impl SwitchCommand {
         let room = (2 * sessions).next_power_of_two().max(1024);
         let memory = 256 + room / 1024;
         let mut command = bed.middle.command("taskset");
-        command.args(["--cpu-list", &all_processors()]).arg(&programs.gatun).args(["p4", "switch", PROGRAM]);
+        let processors = memif.switch.clone().unwrap_or_else(all_processors);
+        command.args(["--cpu-list", &processors]).arg(&programs.gatun).args(["p4", "switch", PROGRAM]);
         command.args(["--headers", HEADERS, "--memory", &memory.to_string()]);
         command.args(["--controller-port", &controller, "--port", &inside, "--port", &outside]);
         for (table, size) in [("flows6", room), ("flows4", 2 * room)] {

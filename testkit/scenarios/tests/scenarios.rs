@@ -182,8 +182,16 @@ fn a_small_carrier_through_a_switch_accounts_for_every_packet_when_programs_are_
     let of_gatun = ["counters of switch and engine", "moved into the switch", "took", "no Gatun"];
     let of_switch = ["switch killed: ", "switch again: ", "both killed: ", "both again: "];
     let of_moves = ["reloads moved all sessions", "moves lose no packet"];
-    for what in of_gatun.into_iter().chain(of_switch).chain(of_moves) {
+    let of_opening = ["first packets opened sessions and returned"];
+    for what in of_gatun.into_iter().chain(of_switch).chain(of_moves).chain(of_opening) {
         assert!(is_checked(what), "{what}: {report}");
+    }
+    let tables = report["tables"].as_array().unwrap();
+    let is_opening = |table: &&Value| table["title"].as_str().unwrap().starts_with("First packets");
+    let opening = tables.iter().find(is_opening).unwrap();
+    for (row, way) in opening["rows"].as_array().unwrap().iter().zip(["Gatun alone", "switch and Gatun"]) {
+        // A quantile is there.
+        assert!(row[0] == way && row[2] != "-", "{opening}");
     }
 }
 

@@ -2,6 +2,7 @@
 //! Counters of the switch and the engine together explain every packet.
 
 mod moves;
+mod opening;
 
 use super::RunOptions;
 use super::carrier::{begin, build_up, config_with_room, stages};
@@ -20,7 +21,8 @@ use std::time::{Duration, Instant};
 const ABOUT: &str = "Many subscribers with many flows each use Gatun's stateful translation. A P4 switch in software (`gatun p4 switch`) \
 translates established sessions, Gatun opens and ends them. All sessions open, then go on in random order, while Gatun's API ends random ones, \
 which open again. Then Gatun is killed and started again, while the switch goes on. Then the switch is killed under load and started again, empty, while \
-packets go on, and then both. At last, reloads switch the use of the switch off and on while numbered packets pass. A reflector sends every packet back, so each passes the switch twice.";
+packets go on, and then both. Then reloads switch the use of the switch off and on while numbered packets pass. \
+At last, new sessions open with the switch and without it. A reflector sends every packet back, so each passes the switch twice.";
 
 /// Sessions outlive a killed Gatun.
 const STATE: &str = "directory = \"/run/lab-state\"";
@@ -80,6 +82,7 @@ pub(crate) fn run(options: &RunOptions) -> anyhow::Result<Report> {
     drop(ends);
     let moves = moves::run(&bed, options, &mut report)?;
     rows.push(("moves by reloads", &moves));
+    opening::run(&mut bed, options, &mut report)?;
     report.pps = Some(calm.pps());
     report.latency_us = Latency::of(&calm.latency);
     report.tables.insert(0, stages(&rows));

@@ -33,6 +33,7 @@ use scenario::{Over, RunOptions};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Run a scenario and report the fate of every packet
 #[derive(Debug, Parser)]
@@ -88,6 +89,12 @@ struct Args {
     /// iperf: another translator as a row, set up by a command (testkit/README.md)
     #[arg(long, value_name = "NAME=COMMAND", value_parser = beside)]
     beside: Vec<(String, PathBuf)>,
+    /// thesis: keep the measurements in a file, and repeat none that it has
+    #[arg(long, value_name = "FILE")]
+    keep: Option<PathBuf>,
+    /// thesis: end within this time; the next run with the same `--keep` goes on
+    #[arg(long, value_name = "N", requires = "keep")]
+    minutes: Option<u32>,
     /// cluster: nodes, 3 to 7 [default: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(3..=7))]
     nodes: Option<u8>,
@@ -186,6 +193,8 @@ fn inside(args: &Args, run: fn(&RunOptions) -> anyhow::Result<report::Report>) -
         rows: args.rows.clone(),
         profile: args.profile,
         beside: args.beside.clone(),
+        keep: args.keep.as_deref().map(absolute).transpose()?,
+        time_max: args.minutes.map(|minutes| Duration::from_secs(60 * u64::from(minutes))),
         nodes: args.nodes,
         over: args.over,
         #[cfg(feature = "dpdk")]
@@ -207,6 +216,7 @@ fn inside(args: &Args, run: fn(&RunOptions) -> anyhow::Result<report::Report>) -
     report.write(&output, args.json.as_deref())?;
     if let Some(page) = &args.write {
         anyhow::ensure!(!args.brief, "figures of a brief run are not written");
+        anyhow::ensure!(report.left == 0, "{} measurements are left: they are not written", report.left);
         report.write_tables(page)?;
     }
     println!("{}", report.markdown());

@@ -348,7 +348,18 @@ fn iperf_searches_the_highest_rate_of_datagrams_with_little_loss() {
 
 #[test]
 fn both_sides_open_connections_in_the_benchmark_of_the_thesis() {
-    let Some(report) = report_with_iperf("thesis", "thesis --brief") else { return };
+    let kept = Output::new("kept");
+    fs::create_dir_all(&kept.0).unwrap();
+    let words = |more: &str| format!("thesis --brief --keep {}/thesis.jsonl{more}", kept.0.display());
+    // Without time, everything is left to the next run.
+    let Some(report) = report_with_iperf("left", &words(" --minutes 0")) else { return };
+    assert_eq!(
+        (number(&report, "left"), report["throughput"].as_array().unwrap().len()),
+        (4 * 4, 0),
+        "{report}"
+    );
+    let Some(report) = report_with_iperf("thesis", &words("")) else { return };
+    assert_eq!(number(&report, "left"), 0, "{report}");
     for way in ["TUN, stateful", "TUN, stateless", "fast path, stateful", "fast path, stateless"] {
         for opener in ["IPv6", "IPv4"] {
             let of_row = row(&report, &format!("Gatun, {way}, opened from {opener}"));

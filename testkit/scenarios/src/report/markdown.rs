@@ -30,14 +30,17 @@ pub(super) fn page(report: &Report) -> String {
     }
     if !report.notes.is_empty() {
         out.push_str("\n## Notes\n\n");
-        report.notes.iter().for_each(|note| {
-            let _ = writeln!(out, "- {note}");
-        });
+        out.push_str(&notes(report));
     }
     out.push_str("\n## Machine\n");
     let rows = report.machine.iter().map(|(name, value)| vec![name.clone(), value.clone()]).collect();
     table(&mut out, &["", ""].map(String::from), rows);
     out
+}
+
+/// The notes alone, as a list.
+pub(super) fn notes(report: &Report) -> String {
+    report.notes.iter().map(|note| format!("- {note}\n")).collect()
 }
 
 /// The tables alone, with their titles as paragraphs.

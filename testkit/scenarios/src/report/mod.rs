@@ -91,6 +91,8 @@ pub(crate) struct Report {
     #[serde(skip)]
     pub(crate) charts: Vec<Chart>,
     pub(crate) checks: Vec<Check>,
+    /// Measurements that are left to a further run.
+    pub(crate) left: usize,
     /// Parts that could not run here, with the reason.
     pub(crate) not_run: Vec<String>,
     pub(crate) notes: Vec<String>,
@@ -146,6 +148,12 @@ impl Report {
         }
     }
 
+    /// The machine's load average when the report was made.
+    pub(crate) fn load_average(&self) -> &str {
+        let found = self.machine.iter().find(|(name, _)| name == LOAD_AVERAGE);
+        found.map_or("unknown", |(_, value)| value)
+    }
+
     pub(crate) fn check(&mut self, ok: bool, what: String) {
         self.checks.push(Check { what, ok });
     }
@@ -159,7 +167,7 @@ impl Report {
         markdown::page(self)
     }
 
-    /// Writes the tables and the machine into a page, between `<!-- NAME: begin -->` and
+    /// Writes the tables, the notes and the machine into a page, between `<!-- NAME: begin -->` and
     /// `<!-- NAME: end -->`.
     pub(crate) fn write_tables(&self, page: &Path) -> anyhow::Result<()> {
         let text = std::fs::read_to_string(page).with_context(|| page.display().to_string())?;
@@ -171,7 +179,9 @@ impl Report {
             .with_context(|| format!("{} lacks the lines {} and {}", page.display(), marks[0], marks[1]))?;
         let machine: Vec<String> =
             self.machine.iter().map(|(name, value)| format!("{name}: {value}")).collect();
-        let new = format!("\n{}\nMeasured on: {}.\n\n", markdown::tables(self), machine.join("; "));
+        let (tables, notes) = (markdown::tables(self), markdown::notes(self));
+        let notes = if notes.is_empty() { notes } else { notes + "\n" };
+        let new = format!("\n{tables}\n{notes}Measured on: {}.\n\n", machine.join("; "));
         std::fs::write(page, format!("{}{new}{}", &text[..begin], &text[end..]))
             .with_context(|| page.display().to_string())
     }
@@ -192,6 +202,9 @@ impl Report {
     }
 }
 
+/// Name of the load average among the properties of the machine.
+pub(crate) const LOAD_AVERAGE: &str = "load average at the beginning";
+
 /// Properties of the machine that affect the figures.
 fn machine() -> Vec<(String, String)> {
     let read = |file: &str| std::fs::read_to_string(file).unwrap_or_default();
@@ -210,7 +223,7 @@ fn machine() -> Vec<(String, String)> {
         row("usable processors", &crate::processors::processors_count().to_string()),
         row("memory", gib.as_deref().unwrap_or("unknown")),
         row("kernel", &read("/proc/sys/kernel/osrelease")),
-        row("load average at the beginning", others),
+        row(LOAD_AVERAGE, others),
     ]
 }
 
@@ -298,6 +311,7 @@ mod tests {
             rows: vec![vec!["a & b".into(), "1".into()]],
         });
         report.not_run.push("Nothing over memif".into());
+        report.notes.push("3 runs of 2 s.".into());
         report.check(true, "holds".into());
         report
     }
@@ -340,6 +354,7 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("a & b") && !text.contains("old"), "{text}");
+        assert!(text.contains("- 3 runs of 2 s.\n\nMeasured on: "), "{text}");
     }
 
     #[test]

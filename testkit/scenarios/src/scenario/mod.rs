@@ -57,6 +57,10 @@ pub(crate) struct RunOptions {
     pub(crate) profile: bool,
     /// Names and commands of further translators.
     pub(crate) beside: Vec<(String, std::path::PathBuf)>,
+    /// File of measurements that outlive the run.
+    pub(crate) keep: Option<std::path::PathBuf>,
+    /// Time after which no further measurement begins.
+    pub(crate) time_max: Option<Duration>,
     /// Nodes of a cluster.
     pub(crate) nodes: Option<u8>,
     pub(crate) over: Over,

@@ -3,16 +3,19 @@
 //! iperf3 sends over TCP and UDP, in both directions. The IPv6 or the IPv4 side opens the connections.
 
 mod features;
+mod measurements;
 mod tables;
 
 use super::iperf::has_fast_path;
-use super::iperf::measure::{Cell, Part};
+use super::iperf::measure::{Cell, Measured, Part};
 use super::iperf::switch::SwitchProgram;
 use super::iperf::translator::{Kind, Lab, PLAIN, Row};
 use super::{RunOptions, turns};
-use crate::report::Report;
+use crate::report::{LOAD_AVERAGE, Report, Table};
 use gatun_testkit::topology::{SERVER, SERVER4};
-use gatun_testkit::{has_program, tayga};
+use gatun_testkit::{Error, has_program, tayga};
+use measurements::{Conditions, Measurements};
+use std::time::{Duration, Instant};
 use tables::Results;
 
 const ABOUT: &str = "The benchmark of the thesis \"High speed NAT64 with P4\" (2019) between two network namespaces of this machine. \
@@ -89,6 +92,13 @@ struct Translator {
     outside: &'static str,
 }
 
+impl Translator {
+    fn measure(&self, lab: &Lab<'_>, column: Column) -> Result<Measured, Error> {
+        let outside = (column.opening == OpeningSide::Ipv4).then_some(self.outside);
+        self.row.measure(lab, column.cell, outside)
+    }
+}
+
 pub(crate) fn run(options: &RunOptions) -> anyhow::Result<Report> {
     anyhow::ensure!(has_program("iperf3"), "iperf3 is not installed (Debian: iperf3)");
     let mut report = Report::new("thesis", ABOUT);
@@ -103,38 +113,106 @@ pub(crate) fn run(options: &RunOptions) -> anyhow::Result<Report> {
     let runs = options.runs.unwrap_or(if options.brief { 1 } else { RUNS }).max(1);
     let seconds = options.length(SECONDS).as_secs().max(1) as u32;
     let turns = || turns(runs, &columns, &translators);
+    let mut kept = match &options.keep {
+        Some(file) => {
+            Measurements::open(file, conditions(options, seconds, &report)?, report.load_average())?
+        }
+        None => Measurements::default(),
+    };
     let lab = Lab::new(&options.programs, [seconds, warm_up(seconds), 0], turns().count())?;
+    let mut clock = Clock::new(options.time_max);
 
     let mut results = Results::new(translators.iter().map(|of| of.row.name.clone()).collect());
     let mut failures = Vec::new();
     for (run, column, translator) in turns() {
-        lab.show(title(translator, column));
-        let outside = (column.opening == OpeningSide::Ipv4).then_some(translator.outside);
-        match translator.row.measure(&lab, column.cell, outside) {
-            Ok(measured) => results.add(&translator.row.name, column, measured),
-            Err(why) => failures.push(format!("run {run}, {}: {why}", title(translator, column))),
+        let title = title(translator, column);
+        if kept.get(run, &title).is_none() {
+            if !clock.has_time() {
+                report.left += 1;
+                continue;
+            }
+            lab.show(title.clone());
+            match clock.time(|| translator.measure(&lab, column)) {
+                Ok(measured) => kept.add(run, title.clone(), measured)?,
+                Err(why) => failures.push(format!("run {run}, {title}: {why}")),
+            }
+        }
+        if let Some(measured) = kept.get(run, &title) {
+            results.add(&translator.row.name, column, measured);
         }
     }
     let switches: Vec<SwitchProgram> =
         SwitchProgram::ALL.into_iter().filter(|of| has_row(&translators, *of)).collect();
-    let features = (!switches.is_empty()).then(|| features::table(&switches, &lab, STATEFUL)).transpose()?;
+    let features = switches_features(&switches, &lab, &mut clock, &mut report)?;
     drop(lab);
 
     report.tables = results.tables();
-    if let Some(features) = features {
-        report.check(
-            features::has_all(&features),
-            "each switch has every feature, by itself or by Gatun".into(),
-        );
-        report.tables.push(features);
-    }
+    report.tables.extend(features);
     report.throughput = results.throughput();
     report.charts = results.charts();
     report.check(failures.is_empty(), "every run of iperf3 transferred data".into());
     report.not_run.append(&mut failures);
+    if report.left > 0 {
+        let left = format!("{} measurements, left to the next run with the same --keep", report.left);
+        report.not_run.push(left);
+    }
     let full_s = u64::from(RUNS) * full_columns(options).len() as u64 * translators.len() as u64 * FULL_S;
     report.notes.extend(notes(runs, seconds, full_s));
+    report.notes.extend(note_of_parts(kept.parts()));
     Ok(report)
+}
+
+/// The table of features, with its check, after the last measurement.
+fn switches_features(
+    switches: &[SwitchProgram],
+    lab: &Lab<'_>,
+    clock: &mut Clock,
+    report: &mut Report,
+) -> anyhow::Result<Option<Table>> {
+    if switches.is_empty() || report.left > 0 {
+        return Ok(None);
+    }
+    if !clock.has_time() {
+        report.left += 1;
+        return Ok(None);
+    }
+    let features = features::table(switches, lab, STATEFUL)?;
+    report.check(features::has_all(&features), "each switch has every feature, by itself or by Gatun".into());
+    Ok(Some(features))
+}
+
+/// Time of a run that may have to end before everything is measured.
+struct Clock {
+    begin: Instant,
+    time_max: Option<Duration>,
+    /// The longest measurement so far: the next one may take as long.
+    longest: Duration,
+}
+
+impl Clock {
+    fn new(time_max: Option<Duration>) -> Clock {
+        Clock { begin: Instant::now(), time_max, longest: Duration::ZERO }
+    }
+
+    fn has_time(&self) -> bool {
+        self.time_max.is_none_or(|max| self.begin.elapsed() + self.longest <= max)
+    }
+
+    fn time<T>(&mut self, measure: impl FnOnce() -> T) -> T {
+        let begin = Instant::now();
+        let measured = measure();
+        self.longest = self.longest.max(begin.elapsed());
+        measured
+    }
+}
+
+/// Conditions that all parts of a run with `--keep` share.
+fn conditions(options: &RunOptions, seconds: u32, report: &Report) -> anyhow::Result<Conditions> {
+    let mut conditions: Conditions = report.machine.iter().cloned().collect();
+    conditions.remove(LOAD_AVERAGE);
+    conditions.insert("length".into(), format!("{seconds} s after {} s", warm_up(seconds)));
+    conditions.insert("program".into(), measurements::digest(&options.programs.gatun)?);
+    Ok(conditions)
 }
 
 /// Seconds of a cell at full length.
@@ -149,20 +227,38 @@ fn warm_up(seconds: u32) -> u32 {
     (seconds * FULL_WARM_UP).div_ceil(FULL_SECONDS).min(FULL_WARM_UP)
 }
 
+/// Length of the measurements, and whether it is that of the thesis.
+fn length_note(runs: u32, seconds: u32) -> String {
+    let length = format!("{runs} runs of {seconds} s for each cell, after {} s of warm-up", warm_up(seconds));
+    match runs >= RUNS && seconds >= FULL_SECONDS {
+        true => format!("{length}: full length."),
+        false => format!(
+            "{length}: shorter than full length. It shows the order of the translators, not their limits."
+        ),
+    }
+}
+
 fn notes(runs: u32, seconds: u32, full_s: u64) -> [String; 5] {
     let hours = full_s.div_ceil(3600);
     [
-        format!("{runs} runs of {seconds} s for each cell, after {} s of warm-up.", warm_up(seconds)),
+        length_note(runs, seconds),
         format!(
-            "At full length, as in the thesis, these are {RUNS} runs of {FULL_SECONDS} s after {FULL_WARM_UP} s of warm-up, with 1, 10, 20 and 50 \
-             streams: `lab/run thesis --seconds {FULL_SECONDS} --runs {RUNS}` takes {hours} hours for these rows. Shorter runs show the \
-             order of the translators, not their limits."
+            "Full length, as in the thesis, is {RUNS} runs of {FULL_SECONDS} s after {FULL_WARM_UP} s, with 1, 10, 20 and 50 streams. \
+             `lab/run thesis --seconds {FULL_SECONDS} --runs {RUNS}` takes {hours} hours for these rows."
         ),
         "Rows that begin with `2019` are figures of the thesis, from two other machines with cards of 10 Gbit/s."
             .into(),
         "UDP is sent as fast as the sockets can, in datagrams of 1400 bytes.".into(),
         "The load is that of all processors of the machine: both ends, the translator and the kernel.".into(),
     ]
+}
+
+/// A run in parts, by `--keep`.
+fn note_of_parts(load_averages: &[String]) -> Option<String> {
+    let count = load_averages.len();
+    (count > 1).then(|| {
+        format!("Measured in {count} parts. Load averages at their begin: {}.", load_averages.join(", "))
+    })
 }
 
 fn title(translator: &Translator, column: Column) -> String {
@@ -259,5 +355,30 @@ mod tests {
     #[test]
     fn the_warm_up_has_the_thesis_share_and_at_least_a_second() {
         assert_eq!([1, 10, 36, 180, 3600].map(warm_up), [1, 1, 2, 10, 10]);
+    }
+
+    #[test]
+    fn a_shorter_run_is_called_so() {
+        assert!(length_note(3, 180).ends_with("10 s of warm-up: full length."));
+        for (runs, seconds) in [(3, 179), (2, 180)] {
+            assert!(length_note(runs, seconds).contains("shorter than full length"), "{runs} {seconds}");
+        }
+    }
+
+    #[test]
+    fn a_run_ends_before_a_measurement_for_which_the_time_is_too_short() {
+        let mut clock = Clock::new(Some(Duration::from_millis(200)));
+        assert!(clock.has_time());
+        clock.time(|| std::thread::sleep(Duration::from_millis(101)));
+        assert!(!clock.has_time());
+        assert!(Clock::new(None).has_time());
+    }
+
+    #[test]
+    fn parts_are_noted_with_the_load_of_the_machine() {
+        let averages = ["0.10", "0.25"].map(String::from);
+        assert_eq!(note_of_parts(&averages[..1]), None);
+        let note = note_of_parts(&averages).unwrap();
+        assert_eq!(note, "Measured in 2 parts. Load averages at their begin: 0.10, 0.25.");
     }
 }

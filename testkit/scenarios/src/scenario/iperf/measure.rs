@@ -2,6 +2,7 @@
 
 use crate::processors::{busy_s, machine_processors};
 use gatun_testkit::{Error, Iperf, Namespace};
+use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
 /// Highest loss of an offered rate, per cent.
@@ -47,7 +48,7 @@ pub(in crate::scenario) struct Cell {
 }
 
 /// Result of a measurement.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(in crate::scenario) struct Measured {
     /// Rate at the receiver.
     pub(in crate::scenario) gbit_s: f64,

@@ -1,6 +1,7 @@
         // SPDX-License-Identifier: Apache-2.0 OR MIT
         // Headers in the order of the packet, included by each architecture's deparser.
         packet.emit(h.packet_in);
+        packet.emit(h.pending);
         packet.emit(h.ethernet);
         packet.emit(h.vlan);
         packet.emit(h.arp);

@@ -19,6 +19,7 @@
 #define ROUTES 4096
 #define NEXT_HOPS 4096
 #define IDENTS 2048 // a power of two
+#define PENDING 131072 // a power of two
 
 #include "sums.p4"
 #include "read.p4"
@@ -32,6 +33,10 @@ control Gatun(inout headers_t h, inout metadata_t m) {
     // By the number in a field: DPDK 22.11 takes another array if number and summand are constants.
     COUNTER(dropped, DROPS)
     METER(controller_limit, REASONS)
+    // Numbers of the latest packet that went to the controller, and of its latest echo, by place. Sessions whose
+    // counters have the same lowest bits share a place: they only wait longer.
+    REGISTER(32, pending_sent, PENDING)
+    REGISTER(32, pending_returned, PENDING)
     Read4() read4;
     Read6() read6;
     ReadArp() read_arp;
@@ -73,7 +78,14 @@ control Gatun(inout headers_t h, inout metadata_t m) {
         m.out_port = NO_PORT;
         m.vid = 0;
         if (h.packet_out.isValid()) {
-            m.out_port = (bit<32>)h.packet_out.port;
+            if (h.pending.isValid()) {
+                m.place = h.pending.place & (PENDING - 1);
+                pending_returned.write(m.place, h.pending.value);
+                m.counter_index = DROP_ECHO;
+                COUNT(dropped, m.counter_index);
+            } else {
+                m.out_port = (bit<32>)h.packet_out.port;
+            }
             h.packet_out.setInvalid();
         } else if (m.reason == REASON_NONE) {
             if (h.vlan.isValid()) {
@@ -124,6 +136,33 @@ control Gatun(inout headers_t h, inout metadata_t m) {
                     }
                     if (m.reason == REASON_NONE) {
                         way.apply(h, m);
+                    }
+                    // A new session is pending: its packets go to the controller as before, until one comes while
+                    // none is on that way. The controller returns what it got behind the packets that it has sent.
+                    if (m.reason == REASON_NONE) {
+                        if (m.pending != 0) {
+                            m.place = m.counter_index & (PENDING - 1);
+                            READ(pending_sent, m.sent, m.place);
+                            READ(pending_returned, m.returned, m.place);
+                            m.generation = (bit<32>)m.pending;
+                            m.generation = m.generation << 24; // * GENERATION
+                            m.count = m.sent ^ m.generation;
+                            m.reason = REASON_PENDING;
+                            if (m.count < GENERATION) {
+                                if (m.sent == m.returned) {
+                                    m.reason = REASON_NONE;
+                                }
+                            }
+                            if (m.reason == REASON_PENDING) {
+                                // Also behind another generation's, so that no number comes twice.
+                                m.count = m.sent + 1;
+                                m.count = m.count & (GENERATION - 1);
+                                h.pending.setValid();
+                                h.pending.place = m.place;
+                                h.pending.value = m.count | m.generation;
+                                pending_sent.write(m.place, h.pending.value);
+                            }
+                        }
                     }
                     if (m.reason == REASON_NONE) {
                         write.apply(h, m);

@@ -60,14 +60,16 @@ const bit<8> REASON_GROUP = 14;
 const bit<8> REASON_PROTOCOL = 15;
 const bit<8> REASON_REQUESTED = 16;
 const bit<8> REASON_TRUNCATED = 17;
+const bit<8> REASON_PENDING = 18;
 #define REASONS 32
 
 // Reasons why a frame is dropped.
 const bit<32> DROP_FOREIGN = 0; // not for this switch
 const bit<32> DROP_NO_PORT = 1; // packet_out or a next hop names a port that does not exist
-#define DROPS 2
+const bit<32> DROP_ECHO = 2; // read, and not to be sent
+#define DROPS 3
 
-// To the controller, before the frame, which is unchanged.
+// To the controller, before the frame, which is unchanged. Behind it is pending_t, if the reason is REASON_PENDING.
 @controller_header("packet_in")
 header packet_in_t {
     bit<8> reason;
@@ -75,12 +77,23 @@ header packet_in_t {
     bit<16> port;
 }
 
-// From the controller: the frame leaves by this port as it is.
+// From the controller: a frame that leaves by this port as it is, or an echo.
 @controller_header("packet_out")
 header packet_out_t {
-    bit<16> reserved;
+    bit<16> kind; // OUT_...
     bit<16> port;
 }
+
+const bit<16> OUT_FRAME = 0;
+const bit<16> OUT_ECHO = 1; // pending_t follows: the controller returns it
+
+// Number of a pending session's packet: `place` in both registers, and a value of generation and count.
+header pending_t {
+    bit<32> place;
+    bit<32> value;
+}
+
+const bit<32> GENERATION = 1 << 24; // counts of packets are below it
 
 header ethernet_t {
     bit<48> dst;
@@ -167,6 +180,7 @@ header neighbour_t {
 struct headers_t {
     packet_in_t packet_in;
     packet_out_t packet_out;
+    pending_t pending;
     ethernet_t ethernet;
     vlan_t vlan;
     arp_t arp;
@@ -240,6 +254,14 @@ struct metadata_t {
     bit<16> instance; // stateless, of the source
     bit<16> dst_instance;
     bit<16> next_hop;
+    bit<48> next_mac;
+    bit<48> next_own_mac; // of our interface there
+    bit<8> pending; // generation, or 0
+    bit<32> place;
+    bit<32> sent; // of the latest packet that went to the controller
+    bit<32> returned; // of its latest echo
+    bit<32> generation; // in its place
+    bit<32> count;
     bit<32> counter_index;
     bit<16> delta; // change of the transport checksum
     bit<64> sum;

@@ -14,9 +14,10 @@ control Lookup(inout headers_t h, inout metadata_t m) {
         m.sum = 0;
         m.sum4 = 0;
     }
-    // NAT64, from inside.
+    // NAT64, from inside. `pending`: generation of a new session, another one than that of the place's session before.
     action to_ipv4(bit<32> src, bit<32> dst, bit<16> sport, bit<16> dport, bit<16> delta, bit<16> max_len,
-                   bit<16> ident, bit<8> tos_keep, bit<8> tos_set, bit<16> next_hop, bit<32> counter_index) {
+                   bit<16> ident, bit<8> tos_keep, bit<8> tos_set, bit<8> pending, bit<16> next_hop,
+                   bit<32> counter_index) {
         m.kind = TO_IPV4;
         m.src4 = src;
         m.dst4 = dst;
@@ -28,6 +29,7 @@ control Lookup(inout headers_t h, inout metadata_t m) {
         m.ident = (bit<32>)ident;
         m.tos_keep = tos_keep;
         m.tos_set = tos_set;
+        m.pending = pending;
         m.next_hop = next_hop;
         m.counter_index = counter_index;
         m.stop_flags = TCP_FIN_SYN_RST;
@@ -35,7 +37,7 @@ control Lookup(inout headers_t h, inout metadata_t m) {
     // NAT64, to the inside.
     action to_ipv6(bit<64> src_hi, bit<64> src_lo, bit<64> dst_hi, bit<64> dst_lo, bit<16> sport, bit<16> dport,
                    bit<16> delta, bit<16> max_len, bit<16> max_len_df, bit<8> tos_keep, bit<8> tos_set,
-                   bit<16> next_hop, bit<32> counter_index) {
+                   bit<8> pending, bit<16> next_hop, bit<32> counter_index) {
         m.kind = TO_IPV6;
         m.src_hi = src_hi;
         m.src_lo = src_lo;
@@ -48,13 +50,14 @@ control Lookup(inout headers_t h, inout metadata_t m) {
         m.max_len_df = max_len_df;
         m.tos_keep = tos_keep;
         m.tos_set = tos_set;
+        m.pending = pending;
         m.next_hop = next_hop;
         m.counter_index = counter_index;
         m.stop_flags = TCP_FIN_SYN_RST;
     }
     // NAT44, both directions. From inside, packets without DF get an identification.
     action nat44(bit<32> src, bit<32> dst, bit<16> sport, bit<16> dport, bit<16> delta, bit<16> max_len,
-                 bit<16> ident, bit<16> next_hop, bit<32> counter_index) {
+                 bit<16> ident, bit<8> pending, bit<16> next_hop, bit<32> counter_index) {
         m.kind = TO_NAT44;
         m.src4 = src;
         m.dst4 = dst;
@@ -64,6 +67,7 @@ control Lookup(inout headers_t h, inout metadata_t m) {
         m.max_len = max_len;
         m.max_len_df = max_len;
         m.ident = (bit<32>)ident;
+        m.pending = pending;
         m.next_hop = next_hop;
         m.counter_index = counter_index;
         m.stop_flags = TCP_FIN_SYN_RST;
@@ -119,6 +123,7 @@ control Lookup(inout headers_t h, inout metadata_t m) {
         m.counter_index = counter_index;
         m.dst_instance = instance;
         m.stop_flags = TCP_SYN;
+        m.pending = 0;
         m.next_hop = 0;
     }
     action src_by6(bit<32> base, bit<8> left, bit<8> right, bit<64> mask_hi, bit<8> shift, bit<64> mask_lo,
@@ -155,6 +160,7 @@ control Lookup(inout headers_t h, inout metadata_t m) {
         m.counter_index = counter_index;
         m.dst_instance = instance;
         m.stop_flags = TCP_SYN;
+        m.pending = 0;
         m.next_hop = 0;
     }
     action src_by4(bit<64> base_hi, bit<64> mask_hi, bit<8> left, bit<8> right, bit<64> base_lo, bit<64> mask_lo,

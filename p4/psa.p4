@@ -12,7 +12,7 @@
 #define COUNT(name, index) name.count(index)
 #define LENGTH_COUNTER(name, size) Counter<bit<64>, bit<32>>(size, PSA_CounterType_t.PACKETS_AND_BYTES) name;
 #define LENGTH_COUNT(name, index, len) name.count(index, len) // of the IP packet
-#define REGISTER(name, size) Register<bit<16>, bit<32>>(size, 0) name;
+#define REGISTER(bits, name, size) Register<bit<bits>, bit<32>>(size, 0) name;
 #define READ(name, value, index) value = name.read(index)
 #define METER(name, size) Meter<bit<32>>(size, PSA_MeterType_t.PACKETS) name;
 // The target's meters count bytes: each packet is one. A number in a field is not a constant for the compiler.

@@ -106,8 +106,8 @@ control Way(inout headers_t h, inout metadata_t m) {
     action next_hop(bit<32> port, bit<16> vid, bit<48> mac, bit<48> own_mac) {
         m.out_port = port;
         m.new_vid = vid;
-        h.ethernet.dst = mac;
-        h.ethernet.src = own_mac;
+        m.next_mac = mac;
+        m.next_own_mac = own_mac;
     }
     table next_hops {
         key = {
@@ -135,11 +135,13 @@ control Way(inout headers_t h, inout metadata_t m) {
 
 control Write(inout headers_t h, inout metadata_t m) {
     LENGTH_COUNTER(entry_packets, COUNTERS)
-    REGISTER(identifications, IDENTS)
+    REGISTER(16, identifications, IDENTS)
     HEADER_CHECKSUM(header_sum)
 
     apply {
         LENGTH_COUNT(entry_packets, m.counter_index, m.ip_len);
+        h.ethernet.dst = m.next_mac;
+        h.ethernet.src = m.next_own_mac;
         if (m.kind == TO_IPV6) {
             h.ipv6.setValid();
             m.tos = m.tos & m.tos_keep;

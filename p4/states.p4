@@ -25,6 +25,14 @@
 
     state controller {
         packet.extract(h.packet_out);
+        transition select(h.packet_out.kind) {
+            OUT_ECHO: echo;
+            default: accept;
+        }
+    }
+
+    state echo {
+        packet.extract(h.pending);
         transition accept;
     }
 

@@ -9,7 +9,7 @@
 #define COUNT(name, index) name.count(index)
 #define LENGTH_COUNTER(name, size) counter(size, CounterType.packets_and_bytes) name;
 #define LENGTH_COUNT(name, index, len) name.count(index) // the target counts whole frames
-#define REGISTER(name, size) register<bit<16>>(size) name;
+#define REGISTER(bits, name, size) register<bit<bits>>(size) name;
 #define READ(name, value, index) name.read(value, index)
 #define METER(name, size) meter(size, MeterType.packets) name;
 #define METER_READ(name, index, color) name.execute_meter(index, color)

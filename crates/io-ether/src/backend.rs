@@ -106,10 +106,14 @@ impl Host {
         }
     }
 
-    /// Does the work that is due.
+    /// Does the work that is due. All frames of the burst before have been given to the devices.
     #[inline]
     fn poll(&mut self, out: &mut impl FrameSink) {
         self.now_ms = self.clock.now_ms();
+        while let Some((device, echo)) = self.switch_ports.take_echo() {
+            self.own_frames += 1;
+            out.send_own(device.into(), &echo);
+        }
         if self.handover.waits() {
             self.handover.take_over(self.now_ms, &mut self.ether);
         }

@@ -33,7 +33,7 @@ const REASONS_MAX: u64 = 256;
 
 const KEY6: [&str; 7] = ["src_hi", "src_lo", "dst_hi", "dst_lo", "sport", "dport", "proto"];
 const KEY4: [&str; 5] = ["src", "dst", "sport", "dport", "proto"];
-const TO_IPV4: [&str; 11] = [
+const TO_IPV4: [&str; 12] = [
     "src",
     "dst",
     "sport",
@@ -43,10 +43,11 @@ const TO_IPV4: [&str; 11] = [
     "ident",
     "tos_keep",
     "tos_set",
+    "pending",
     "next_hop",
     "counter_index",
 ];
-const TO_IPV6: [&str; 13] = [
+const TO_IPV6: [&str; 14] = [
     "src_hi",
     "src_lo",
     "dst_hi",
@@ -58,11 +59,12 @@ const TO_IPV6: [&str; 13] = [
     "max_len_df",
     "tos_keep",
     "tos_set",
+    "pending",
     "next_hop",
     "counter_index",
 ];
-const NAT44: [&str; 9] =
-    ["src", "dst", "sport", "dport", "delta", "max_len", "ident", "next_hop", "counter_index"];
+const NAT44: [&str; 10] =
+    ["src", "dst", "sport", "dport", "delta", "max_len", "ident", "pending", "next_hop", "counter_index"];
 
 /// Reason why a program is not Gatun's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,9 +118,9 @@ pub struct Program {
     info: config::P4Info,
     flows6: FieldNumbers<7>,
     flows4: FieldNumbers<5>,
-    to_ipv4: FieldNumbers<11>,
-    to_ipv6: FieldNumbers<13>,
-    nat44: FieldNumbers<9>,
+    to_ipv4: FieldNumbers<12>,
+    to_ipv6: FieldNumbers<14>,
+    nat44: FieldNumbers<10>,
     counter: u32,
     /// First counter of stateless instances, behind those of the flows.
     first_stateless: u64,
@@ -402,7 +404,8 @@ impl Program {
         values.extend([sport.into(), dport.into(), sum_delta(flow, direction)]);
         let counter = u64::from(slot) << 1 | direction.index() as u64;
         let mtu4 = self.limits.mtu4.min(flow.path_mtu.unwrap_or(u16::MAX)).into();
-        let next_hop = 0;
+        // The last arguments of each action: pending, next hop, counter.
+        let last = [0, 0, counter];
         let tos = self.limits.tos.get(usize::from(flow.session.flow.instance)).copied().unwrap_or_default();
         // The program keeps some bits of a packet's byte, and sets others.
         let [to_ipv4, to_ipv6] =
@@ -411,14 +414,14 @@ impl Program {
             (true, Direction::Outbound) => {
                 values.extend([mtu4, self.ident(flow)]);
                 values.extend(to_ipv4);
-                values.extend([next_hop, counter]);
+                values.extend(last);
                 call(&self.to_ipv4, &values)
             }
             (true, Direction::Inbound) => {
                 let limits = [self.limits.mtu6_without_df, self.limits.mtu6];
                 values.extend(limits.map(u64::from));
                 values.extend(to_ipv6);
-                values.extend([next_hop, counter]);
+                values.extend(last);
                 call(&self.to_ipv6, &values)
             }
             (false, direction) => {
@@ -426,7 +429,8 @@ impl Program {
                     Direction::Outbound => self.ident(flow),
                     Direction::Inbound => NO_IDENT,
                 };
-                values.extend([mtu4, ident, next_hop, counter]);
+                values.extend([mtu4, ident]);
+                values.extend(last);
                 call(&self.nat44, &values)
             }
         }

@@ -123,10 +123,10 @@ fn flows_are_written_counted_and_removed() {
     };
     let data = found(&key);
     assert_eq!(data[..4], [0xc000_0201, 0xc633_6407, 1024, 443]);
-    assert_eq!((data[5], &data[7..]), (1500, &[0xff, 0, 0, 0][..]));
+    assert_eq!((data[5], &data[7..]), (1500, &[0xff, 0, 0, 0, 0][..]));
     let back = found(&[0xc633_6407, 0xc000_0201, 443, 1024, 17]);
     assert_eq!(back[..6], [0x0064_ff9b_0000_0000, 0xc633_6407, key[0], key[1], 443, 5000]);
-    assert_eq!(back[7..], [1280, 1500, 0xff, 0, 0, 1]);
+    assert_eq!(back[7..], [1280, 1500, 0xff, 0, 0, 0, 1]);
 
     switch.count(0, 3);
     switch.count(1, 2);
@@ -169,7 +169,7 @@ fn a_constant_tos_of_an_instance_is_in_its_entries() {
             .memory()
             .exact
             .values()
-            .any(|call| call.data.len() == from + 4 && call.data[from..from + 2] == values)
+            .any(|call| call.data.len() == from + 5 && call.data[from..from + 2] == values)
     };
     assert!(has(7, [0, 0x28]) && has(9, [0, 0]), "{:?}", switch.memory().exact);
 }

@@ -47,6 +47,8 @@ pub struct HostCounters {
     pub ports: Vec<PortCounters>,
     /// Frames that the program dropped.
     pub dropped: u64,
+    /// Frames of `dropped` that were the controller's echoes, which the program has read.
+    pub echoes: u64,
     /// Frames for the controller that were lost because its queue was full.
     pub controller_lost: u64,
 }
@@ -300,8 +302,8 @@ impl Forwarder {
     }
 
     fn counters(&self) -> HostCounters {
-        let dropped = self.switch.dropped();
-        HostCounters { ports: self.switch.counters(), dropped, controller_lost: self.lost }
+        let (dropped, echoes) = (self.switch.dropped(), self.switch.echoes());
+        HostCounters { ports: self.switch.counters(), dropped, echoes, controller_lost: self.lost }
     }
 
     /// Moves a burst of frames, those for the controller included.

@@ -189,9 +189,9 @@ fn sessions(environment: Environment, count: u64) -> Switch {
     for n in 0..count {
         let (address, port) = outside(n);
         let (host, inside_port) = (n >> 8, 5000 + (n & 0xff));
-        let out = [address, SERVER, port, 53, 0x1234, 1500, n % 2048, 0xff, 0, 2, 2 * n];
+        let out = [address, SERVER, port, 53, 0x1234, 1500, n % 2048, 0xff, 0, 0, 2, 2 * n];
         let back =
-            [PREFIX, SERVER, CLIENTS, host, 53, inside_port, 0xedcb, 1280, 1500, 0xff, 0, 1, 2 * n + 1];
+            [PREFIX, SERVER, CLIENTS, host, 53, inside_port, 0xedcb, 1280, 1500, 0xff, 0, 0, 1, 2 * n + 1];
         for (table, key, action, data) in [
             (
                 tables[0],

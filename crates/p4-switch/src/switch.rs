@@ -19,6 +19,8 @@ const TURN: u32 = 4096;
 const DRAIN: u32 = 256;
 /// Ports that a program may send to. The pipeline does not check a port's number.
 pub const PORTS_MAX: usize = 256;
+/// Counter of Gatun's program that has the echoes: name and number.
+const ECHOES: (&str, u32) = ("gatun_dropped", 2);
 /// Longest frame, bytes.
 const FRAME_MAX: usize = 2048;
 
@@ -132,6 +134,8 @@ pub struct Switch {
     specification: String,
     /// Frames that earlier programs dropped, or a queue behind them: for each port of the pipeline.
     earlier_drops: Vec<u64>,
+    /// Echoes that earlier programs read.
+    earlier_echoes: u64,
     /// Profile of each cell of a meter.
     profiles: HashMap<(String, u32), CString>,
     /// Room for a frame that is taken.
@@ -165,6 +169,7 @@ impl Switch {
             candidate: None,
             specification,
             earlier_drops: vec![0; PORTS_MAX + 1],
+            earlier_echoes: 0,
             profiles: HashMap::new(),
             frame: vec![0; FRAME_MAX].into(),
             ports: Vec::new(),
@@ -228,6 +233,7 @@ impl Switch {
         // The frames inside would be lost with their buffers.
         (0..DRAIN).for_each(|_| self.run(TURN));
         self.earlier_drops = self.drops();
+        self.earlier_echoes = self.echoes();
         self.program = candidate;
         self.profiles.clear();
         self.unsettled = false;
@@ -275,6 +281,12 @@ impl Switch {
     /// Frames that the programs have dropped, those to ports that do not exist among them.
     pub fn dropped(&self) -> u64 {
         self.drops()[self.ports.len()..].iter().sum()
+    }
+
+    /// Frames of [`dropped`](Switch::dropped) that were echoes of the controller: Gatun's program reads and
+    /// drops them.
+    pub fn echoes(&self) -> u64 {
+        self.earlier_echoes + self.register(ECHOES.0, ECHOES.1).unwrap_or(0)
     }
 
     /// Drops behind the programs, for each port of the pipeline. The last one is for what a program drops.

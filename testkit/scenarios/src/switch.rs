@@ -170,8 +170,11 @@ fn drops(said: &str) -> Result<Option<SwitchDrops>, Error> {
         found.ok_or_else(incomplete)
     };
     let program = said.lines().find_map(|line| line.strip_prefix("program: ")).ok_or_else(incomplete)?;
-    let mut all = SwitchDrops { by_program: count(program, " dropped")?, ..SwitchDrops::default() };
-    let (mut received, mut ended) = (0, all.by_program);
+    let (dropped, echoes) = (count(program, " dropped")?, count(program, " of them echoes of Gatun")?);
+    // Echoes are no packets of the traffic.
+    let by_program = dropped.checked_sub(echoes).ok_or_else(incomplete)?;
+    let mut all = SwitchDrops { by_program, ..SwitchDrops::default() };
+    let (mut received, mut ended) = (0, dropped);
     for (port, counters) in said.lines().filter_map(|line| line.strip_prefix("port ")?.split_once(": ")) {
         received += count(counters, " received")?;
         ended += count(counters, " sent")?;
@@ -212,12 +215,12 @@ pub(crate) fn wait_until_used() -> Result<(), Error> {
     }
 }
 
-/// Packets that the program of the switch dropped, by reason.
+/// Packets that the program of the switch dropped, by reason. Echoes are none.
 pub(crate) fn program_drops() -> Result<BTreeMap<String, u64>, Error> {
     let mut drops = BTreeMap::new();
     for switch in state()?.switches {
         for (what, counters) in [("over_limit", &switch.over_limit), ("dropped", &switch.dropped)] {
-            for counter in counters {
+            for counter in counters.iter().filter(|counter| counter.name != "echo") {
                 *drops.entry(format!("{what} {}", counter.name)).or_default() += counter.value;
             }
         }
@@ -232,7 +235,7 @@ mod tests {
     const REPORT: &str = "gatun: p4/gatun.spec on 2 ports\n\
         port 0: 9 received, 8 sent, 1 truncated, 0 runts, 0 lost on the way in, 7 on the way out, 0 behind the program\n\
         port 1: 25 received, 5 sent, 0 truncated, 2 runts, 3 lost on the way in, 0 on the way out, 4 behind the program\n\
-        program: 5 dropped\n\
+        program: 5 dropped, 2 of them echoes of Gatun\n\
         controllers: 1 accepted, 0 refused, 7 updates\n\
         packets: 0 to controllers, 0 lost, 0 from controllers, 0 refused\n";
 
@@ -248,14 +251,16 @@ mod tests {
             ("port 1: runts", 2),
         ];
         assert_eq!(found, wanted);
-        assert_eq!(drops.by_program, 5);
+        assert_eq!(drops.by_program, 3);
     }
 
     #[test]
     fn a_frame_without_a_counter_is_an_error() {
         let error = drops(&REPORT.replace("25 received", "26 received")).unwrap_err().to_string();
         assert!(error.starts_with("35 frames received, 34 sent or counted as lost"), "{error}");
-        assert!(drops(&REPORT.replace("program: 5 dropped\n", "")).is_err());
+        assert!(drops(&REPORT.replace("program: 5 dropped", "program: 1 dropped")).is_err());
+        let without = REPORT.replace("program: 5 dropped, 2 of them echoes of Gatun\n", "");
+        assert!(drops(&without).is_err());
     }
 
     #[test]

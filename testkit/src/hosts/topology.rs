@@ -80,7 +80,7 @@ impl Topology {
     }
 
     /// Adds a link in the translator between a P4 switch, at "cpu1", and its controller, at "cpu0".
-    /// Its frames have a header of four bytes more.
+    /// Its frames have a header of twelve bytes more.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses it.

@@ -69,7 +69,8 @@ structs! {
         /// the reason.
         pub over_limit: Vec<Counter>,
         /// Packets that the switch dropped by reason: to other MACs or of unknown VLANs (`foreign`), or to a
-        /// port that does not exist (`no_port`).
+        /// port that does not exist (`no_port`). Gatun's echoes, which the switch has read, are among them
+        /// (`echo`).
         pub dropped: Vec<Counter>,
         /// Packets of `[[siit]]` instances that the switch has translated, since the start of the daemon.
         pub stateless_packets: u64,

@@ -217,7 +217,7 @@ pub(super) const FAST_PATHS: &[Metric] = &[
         "offload_switch_dropped_packets",
         SWITCH_REASON,
         |v, s| by_reason(v, s, |switch| &switch.dropped),
-        "Packets that the switch dropped by reason: to other MACs or of unknown VLANs (`foreign`), or to a port that does not exist (`no_port`).",
+        "Packets that the switch dropped by reason: to other MACs or of unknown VLANs (`foreign`), or to a port that does not exist (`no_port`). Gatun's echoes, which the switch has read, are among them (`echo`).",
     ),
     gauge(
         "offload_switch_next_hops",

@@ -200,7 +200,7 @@ fn named(counts: &[u64], name: impl Fn(usize) -> &'static str) -> Vec<Counter> {
 
 /// Reason why a program drops a packet (`p4/headers.p4`).
 fn drop_reason(number: usize) -> &'static str {
-    ["foreign", "no_port"].get(number).copied().unwrap_or("other")
+    ["foreign", "no_port", "echo"].get(number).copied().unwrap_or("other")
 }
 
 /// Reason why no switch is in use. `None` if one is.

@@ -199,7 +199,7 @@ mod on_dpdk {
                 c.received, c.sent, c.truncated, c.runts, c.lost_in, c.lost_out, c.queue_full
             );
         }
-        println!("program: {} dropped", host.dropped);
+        println!("program: {} dropped, {} of them echoes of Gatun", host.dropped, host.echoes);
         println!(
             "controllers: {} accepted, {} refused, {} without a certificate, {} updates",
             server.connections, server.connections_refused, server.handshakes_failed, server.updates

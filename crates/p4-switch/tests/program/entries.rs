@@ -21,6 +21,22 @@ pub(crate) struct Flow {
     pub(crate) data: Vec<u64>,
 }
 
+impl Flow {
+    /// The same with another generation: 0 translates every packet.
+    pub(crate) fn pending(mut self, generation: u8) -> Flow {
+        let at = self.data.len() - 3;
+        self.data[at] = generation.into();
+        self
+    }
+
+    /// The same with a later counter, which also names the place of a pending session.
+    pub(crate) fn later_counter(mut self, by: u32) -> Flow {
+        let at = self.data.len() - 1;
+        self.data[at] += u64::from(by);
+        self
+    }
+}
+
 /// The compiler makes a copy of an action for each table, with a number.
 pub(crate) fn action(switch: &Switch, table: &str, name: &str) -> String {
     let table = switch.table(table).unwrap();
@@ -104,7 +120,7 @@ fn nat64(session: &SessionInfo, remote6: Ipv6Addr, ports_delta: Delta, settings:
             &outside_out,
             &[number(delta), settings.mtu4.into(), IDENT],
             &tos(settings.tos_6to4),
-            &[0, 0],
+            &[0, 0, 0],
         ]
         .concat(),
     };
@@ -119,7 +135,7 @@ fn nat64(session: &SessionInfo, remote6: Ipv6Addr, ports_delta: Delta, settings:
             &inside_in,
             &[number(delta.inverse()), without_df.into(), settings.mtu6.into()],
             &tos(settings.traffic_class_4to6),
-            &[0, 1],
+            &[0, 0, 1],
         ]
         .concat(),
     };
@@ -141,7 +157,7 @@ fn nat44(session: &SessionInfo, host: Ipv4Addr, ports_delta: Delta, settings: &S
     let (inside_out, inside_in) = ports(session, session.inside.1);
     let (outside_out, outside_in) = ports(session, session.outside.1);
     let flow =
-        |key: [Ipv4Addr; 2], from: [u64; 2], to: [Ipv4Addr; 2], ports: [u64; 2], rest: [u64; 5]| Flow {
+        |key: [Ipv4Addr; 2], from: [u64; 2], to: [Ipv4Addr; 2], ports: [u64; 2], rest: [u64; 6]| Flow {
             table: "gatun_lookup_flows4",
             key: [&key.map(v4)[..], &from, &[protocol.into()]].concat(),
             action: "gatun_lookup_nat44",
@@ -149,13 +165,19 @@ fn nat44(session: &SessionInfo, host: Ipv4Addr, ports_delta: Delta, settings: &S
         };
     let mtu = settings.mtu4.into();
     [
-        flow([host, remote], inside_out, [outside, remote], outside_out, [number(delta), mtu, IDENT, 0, 2]),
+        flow(
+            [host, remote],
+            inside_out,
+            [outside, remote],
+            outside_out,
+            [number(delta), mtu, IDENT, 0, 0, 2],
+        ),
         flow(
             [remote, outside],
             outside_in,
             [remote, host],
             inside_in,
-            [number(delta.inverse()), mtu, NO_IDENT, 0, 3],
+            [number(delta.inverse()), mtu, NO_IDENT, 0, 0, 3],
         ),
     ]
 }

@@ -230,7 +230,7 @@ impl Beside for Pipeline {
         match self.fate.take() {
             None => {}
             Some(Fate::Controller(_)) => self.given += 1,
-            Some(Fate::Dropped) => return different(&"dropped it"),
+            Some(fate @ (Fate::Dropped | Fate::Pending(..))) => return different(&fate),
             Some(Fate::Sent(_, frame)) => {
                 let sent = &frame[split(&frame).0..];
                 let is_same = engine.verdict == Verdict::Forward

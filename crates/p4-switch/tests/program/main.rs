@@ -11,8 +11,10 @@
 mod entries;
 mod histories;
 mod host;
+mod moves;
 mod packets;
 mod pair;
+mod pending;
 mod sessions;
 mod siit;
 mod vectors;

@@ -50,6 +50,8 @@ pub(crate) enum Fate {
     Sent(usize, Vec<u8>),
     /// Given to the controller, with the reason.
     Controller(u8),
+    /// Given to the controller as a pending session's packet, with place and value of its number.
+    Pending(u32, u32),
     /// Not for the switch.
     Dropped,
 }
@@ -62,6 +64,11 @@ pub(crate) struct Pair {
     pub(crate) prefix: Prefix64,
     settings: Settings,
     pub(crate) now: Instant,
+    /// Generation of the next entries, or 0.
+    pub(crate) pending: u8,
+    /// Counter of the first session's entries, and the distance to the next session's.
+    pub(crate) first_counter: u32,
+    pub(crate) counter_step: u32,
 }
 
 pub(crate) fn well_known() -> Prefix64 {
@@ -296,8 +303,7 @@ impl Drop for Lent {
 impl Drop for Pair {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            let all = std::mem::take(&mut self.installed);
-            all.into_values().for_each(|installed| remove(&mut self.switch, installed));
+            self.forget();
         }
     }
 }
@@ -311,7 +317,19 @@ impl Pair {
         let mut nat = Nat::new(plan, [1, 2, 3, 4]).unwrap();
         nat.set_worker(0, 2);
         let (ether, switch) = (ether(plan), Lent::new());
-        Pair { nat, ether, switch, installed: BTreeMap::new(), prefix, settings, now: Instant(1_000) }
+        let (installed, now) = (BTreeMap::new(), Instant(1_000));
+        Pair {
+            nat,
+            ether,
+            switch,
+            installed,
+            prefix,
+            settings,
+            now,
+            pending: 0,
+            first_counter: 0,
+            counter_step: 0,
+        }
     }
 
     /// Ends what has expired in the engine, and makes the switch's sessions those that are established.
@@ -330,13 +348,22 @@ impl Pair {
             self.installed.keys().filter(|key| !wanted.contains_key(*key)).cloned().collect();
         let gone: Vec<Installed> = gone.iter().filter_map(|key| self.installed.remove(key)).collect();
         gone.into_iter().for_each(|installed| remove(&mut self.switch, installed));
-        for (name, session) in wanted {
+        for ((name, session), number) in wanted.into_iter().zip(0..) {
             if !self.installed.contains_key(&name) {
+                let first_counter = self.first_counter + number * self.counter_step;
                 let flows = entries::of_session(session, &self.prefix, &self.settings);
-                let installed = flows.into_iter().map(|flow| insert(&mut self.switch, flow)).collect();
+                let flows =
+                    flows.into_iter().map(|flow| flow.pending(self.pending).later_counter(first_counter));
+                let installed = flows.map(|flow| insert(&mut self.switch, flow)).collect();
                 self.installed.insert(name, installed);
             }
         }
+    }
+
+    /// Removes all entries: the next packet writes them again.
+    pub(crate) fn forget(&mut self) {
+        let all = std::mem::take(&mut self.installed);
+        all.into_values().for_each(|installed| remove(&mut self.switch, installed));
     }
 
     pub(crate) fn installed(&self) -> usize {
@@ -387,7 +414,7 @@ impl Pair {
                 let is_wanted = engine.as_ref().is_err_and(|why| wanted.contains(&why.as_str()));
                 assert!(is_wanted, "{engine:02x?} for {frame:02x?}");
             }
-            (Fate::Controller(_), _) => {}
+            (Fate::Controller(_) | Fate::Pending(..), _) => {}
         }
         (fate, engine.ok().map(|(_, bytes)| bytes))
     }
@@ -422,9 +449,15 @@ pub(crate) fn through(switch: &mut Switch, port: usize, frame: &[u8]) -> Fate {
     match out.pop() {
         Some((0, given)) => {
             assert_eq!(given[1..4], [0, 0, port as u8], "header of the controller: {given:02x?}");
-            assert!((1..=17).contains(&given[0]));
-            assert_eq!(given[4..], *without_padding(frame), "the controller gets the frame as it is");
-            Fate::Controller(given[0])
+            let word =
+                |at: usize| u32::from_be_bytes([given[at], given[at + 1], given[at + 2], given[at + 3]]);
+            let (len, fate) = match given[0] {
+                18 => (12, Fate::Pending(word(4), word(8))),
+                reason => (4, Fate::Controller(reason)),
+            };
+            assert!((1..=18).contains(&given[0]));
+            assert_eq!(given[len..], *without_padding(frame), "the controller gets the frame as it is");
+            fate
         }
         Some((port, frame)) => Fate::Sent(port, frame),
         None => Fate::Dropped,

@@ -6,10 +6,10 @@ use gatun_wire::{Prefix64, Settings};
 use proptest::prelude::*;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-const ALL: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Protocol::Echo];
+pub(crate) const ALL: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Protocol::Echo];
 
 /// Opens the session of a flow; returns its public end.
-fn open_session(pair: &mut Pair, made: Made) -> (Ipv4Addr, u16) {
+pub(crate) fn open_session(pair: &mut Pair, made: Made) -> (Ipv4Addr, u16) {
     let first = Made { outbound: true, flags: SYN, ..made };
     let (port, frame) = first.frame(&pair.prefix, (POOL, 0));
     let outside = outside_of(&pair.compare(port, &frame).1.unwrap());
@@ -20,7 +20,7 @@ fn open_session(pair: &mut Pair, made: Made) -> (Ipv4Addr, u16) {
 }
 
 /// Gives the packet to both, and returns the fate in the switch.
-fn fate(pair: &mut Pair, made: Made, outside: (Ipv4Addr, u16)) -> Fate {
+pub(crate) fn fate(pair: &mut Pair, made: Made, outside: (Ipv4Addr, u16)) -> Fate {
     let (port, frame) = made.frame(&pair.prefix, outside);
     pair.compare(port, &frame).0
 }

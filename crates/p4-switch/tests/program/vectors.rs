@@ -55,7 +55,7 @@ fn the_switch_sends_the_bytes_of_the_engine_for_the_packets_of_the_oracle() {
                 sent[usize::from(is_six)] += 1;
             }
             Fate::Controller(reason) => *given.entry(reason).or_default() += 1,
-            Fate::Dropped => panic!("dropped: {packet:02x?}"),
+            other @ (Fate::Dropped | Fate::Pending(..)) => panic!("{other:?}: {packet:02x?}"),
         }
     }
     println!("sent {sent:?}, to the controller by reason {given:?}");

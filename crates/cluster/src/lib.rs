@@ -12,6 +12,7 @@
 //! | [`policy`] | next change that a node makes |
 //! | [`coordination`] | part of a node in its cluster |
 //! | [`node`] | node: its part in the cluster, the other nodes and the engines together |
+//! | [`revision`] | revisions of the configuration, and what a node does about them |
 //! | [`store`] | the coordinator, as a node uses it |
 //! | [`etcd`] | client of etcd |
 //!
@@ -25,6 +26,7 @@ pub mod etcd;
 pub mod node;
 pub mod policy;
 pub mod record;
+pub mod revision;
 mod rules;
 pub mod store;
 pub mod target;

@@ -204,6 +204,7 @@ impl Coordination {
             }
         }
         self.division_read(&entries);
+        self.revisions_read(&entries);
         // Names first: they tell whether an absence is the same one.
         let (names, others): (Vec<_>, Vec<_>) =
             entries.iter().partition(|entry| entry.key.starts_with(&format!("{prefix}names/")));
@@ -239,7 +240,7 @@ impl Coordination {
             ("nodes" | "names" | "drains" | "gone" | KIND, _) => {
                 self.map.node_changed(now_ms, kind, name, entry)
             }
-            _ => {}
+            _ => self.revision_changed(now_ms, kind, name, entry),
         }
     }
 

@@ -14,6 +14,7 @@ mod errors;
 mod map;
 mod orders;
 mod registration;
+mod revisions;
 mod rights;
 mod status;
 #[cfg(test)]
@@ -21,11 +22,16 @@ mod tests;
 mod writes;
 
 pub use orders::ClusterOrder;
+pub use revisions::{
+    ConfigStep, ConfigurationStatus, NewRevision, RevisionOfNode, RevisionStatus, RunningConfig,
+    SavedRevision,
+};
 pub use rights::{Promise, Rights};
 pub use status::{ClusterEvent, NodeStatus, ShardStatus};
 
 use crate::policy::{Facts, Next, next};
 use crate::record::{NodeName, Part, ShardRecord};
+use crate::revision::ActiveRevision;
 use crate::rules::ClusterRules;
 use crate::store::{Answer, Call, Request, Store, StoreError};
 use crate::target::{Candidate, Target, targets};
@@ -35,6 +41,7 @@ use division::Division;
 use errors::Errors;
 use map::Map;
 use registration::Registration;
+use revisions::{ConfigWrite, Revisions};
 use std::collections::{HashMap, VecDeque};
 use writes::Pending;
 
@@ -132,6 +139,7 @@ pub struct Coordination {
     registration: Registration,
     division: Division,
     broken: Broken,
+    revisions: Revisions,
     shards: Vec<Shard>,
     /// Grows with each change of a record, or of one that was written.
     version: u64,
@@ -157,6 +165,9 @@ enum Purpose {
     KeepAlive(i64),
     Division,
     Broken,
+    Config(ConfigWrite),
+    /// Word of an operator about the present trial: its next stage.
+    EndTrial(Box<ActiveRevision>),
     Write(u8),
     Order(String),
 }
@@ -179,6 +190,7 @@ impl Coordination {
             registration: Registration::default(),
             division: Division::default(),
             broken: Broken::default(),
+            revisions: Revisions::default(),
             targets: Vec::new(),
             candidates: Vec::new(),
             waiting: HashMap::new(),
@@ -199,6 +211,7 @@ impl Coordination {
         self.keep_division(now_ms, store);
         self.keep_registered(now_ms, store);
         self.keep_broken(now_ms, store);
+        self.keep_revisions(now_ms, store);
         self.aim(now_ms);
         for shard in 0..self.shards.len() {
             self.go_on(now_ms, store, holdings, shard as u8);
@@ -228,7 +241,7 @@ impl Coordination {
             return;
         }
         // Whoever gave an order hears of its error.
-        let is_order = matches!(asked, Purpose::Order(_));
+        let is_order = matches!(asked, Purpose::Order(_) | Purpose::EndTrial(_));
         if !is_order && let Some(error) = self.errors.answered(now_ms, &asked, &answer) {
             self.note(now_ms, error.to_string());
         }
@@ -240,6 +253,8 @@ impl Coordination {
             }
             Purpose::Division => self.division_answered(now_ms, &answer),
             Purpose::Broken => self.broken_answered(now_ms, &answer),
+            Purpose::EndTrial(next) => self.trial_ended(now_ms, id, *next, answer),
+            Purpose::Config(kind) => self.config_answered(now_ms, kind, &answer),
             Purpose::Write(shard) => self.written(now_ms, shard, id, answer),
             Purpose::Order(text) => self.ordered(now_ms, id, &text, answer),
         }

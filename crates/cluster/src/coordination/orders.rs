@@ -85,6 +85,11 @@ impl Coordination {
             Err(error) => Err(error.to_string()),
         };
         self.note(now_ms, format!("{text}: {}", result.as_ref().err().map_or("done", String::as_str)));
+        self.end_order(id, result);
+    }
+
+    /// Keeps the result of an order for the caller.
+    pub(super) fn end_order(&mut self, id: u64, result: Result<(), String>) {
         if self.ordered.len() >= ORDERED_MAX {
             self.ordered.pop_front();
         }

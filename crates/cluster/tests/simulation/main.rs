@@ -5,6 +5,7 @@
 //! the faults of a history, each shard has an owner and a ready backup within a bound.
 #![allow(missing_docs, unreachable_pub)]
 
+mod configuration;
 mod node;
 mod server;
 mod world;

@@ -49,7 +49,7 @@ fn operation(endpoint: &Endpoint) -> Value {
     let problem = |what: &str| json!({ "description": what, "content": { "application/json": { "schema": Problem::reference() } } });
     let mut operation = json!({
         "summary": endpoint.help,
-        "operationId": format!("{:?}", endpoint.what),
+        "operationId": format!("{:?}", endpoint.what).replace(['(', ')'], ""),
         "responses": {
             "200": answer(endpoint),
             "400": problem("Invalid request."),

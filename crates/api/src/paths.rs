@@ -70,11 +70,7 @@ pub enum Operation {
     Peer,
     PeerRelease,
     PeerTakeover,
-    Cluster,
-    ClusterEvents,
-    ClusterDrain,
-    ClusterUndrain,
-    ClusterGone,
+    Cluster(ClusterOperation),
     Log,
     LogLevel,
     SetLogLevel,
@@ -92,6 +88,22 @@ pub enum Operation {
     EndSessions,
     Metrics,
     OpenApi,
+}
+
+/// Operation about a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum ClusterOperation {
+    State,
+    Events,
+    Drain,
+    Undrain,
+    Gone,
+    Apply,
+    Confirm,
+    RollBack,
+    Revisions,
+    RevisionText,
 }
 
 /// Right that a token needs.
@@ -297,6 +309,9 @@ const NODE: &[Parameter] = &[optional("node", String::reference, "Name of the no
 const OTHER_NODE: &[Parameter] =
     &[Parameter { required: true, ..optional("node", String::reference, "Name of the node.") }];
 
+const REVISION_NUMBER: &[Parameter] =
+    &[Parameter { required: true, ..optional("number", u64::reference, "Number of the revision.") }];
+
 const CONFIRM: &[Parameter] = &[optional(
     "confirm_seconds",
     u32::reference,
@@ -430,17 +445,28 @@ pub const ENDPOINTS: &[Endpoint] = &[
         .by(Method::Post),
     get("/v1/peer/takeover", Operation::PeerTakeover, Described::of::<Peer>(), "Declares that the other box of the pair is off and has lost its sessions: this one owns all public addresses after `takeover_in_ms`.")
         .by(Method::Post),
-    get("/v1/cluster", Operation::Cluster, Described::of::<Cluster>(), "The cluster as this node knows it: nodes, owner and backup of each shard, counters."),
-    get("/v1/cluster/events", Operation::ClusterEvents, Described::of::<ClusterEvents>(), "Latest events of the cluster, as this node saw them."),
-    get("/v1/cluster/drain", Operation::ClusterDrain, Described::of::<Cluster>(), "Has a node give all its shards away. The answer is the state when it begins.")
+    get("/v1/cluster", Operation::Cluster(ClusterOperation::State), Described::of::<Cluster>(), "The cluster as this node knows it: nodes, owner and backup of each shard, counters."),
+    get("/v1/cluster/events", Operation::Cluster(ClusterOperation::Events), Described::of::<ClusterEvents>(), "Latest events of the cluster, as this node saw them."),
+    get("/v1/cluster/drain", Operation::Cluster(ClusterOperation::Drain), Described::of::<Cluster>(), "Has a node give all its shards away. The answer is the state when it begins.")
         .by(Method::Post)
         .with(&[NODE]),
-    get("/v1/cluster/undrain", Operation::ClusterUndrain, Described::of::<Cluster>(), "Has a drained node get shards again.")
+    get("/v1/cluster/undrain", Operation::Cluster(ClusterOperation::Undrain), Described::of::<Cluster>(), "Has a drained node get shards again.")
         .by(Method::Post)
         .with(&[NODE]),
-    get("/v1/cluster/gone", Operation::ClusterGone, Described::of::<Cluster>(), "Declares that a node is off, or has lost its sessions: others take its shards over without waiting for its hold.")
+    get("/v1/cluster/gone", Operation::Cluster(ClusterOperation::Gone), Described::of::<Cluster>(), "Declares that a node is off, or has lost its sessions: others take its shards over without waiting for its hold.")
         .by(Method::Post)
         .with(&[OTHER_NODE]),
+    get("/v1/cluster/apply", Operation::Cluster(ClusterOperation::Apply), Described::of::<Cluster>(), "Writes a new configuration revision, if all registered nodes can take it. The nodes apply it one after the other. The answer is the state when they begin.")
+        .by(Method::Post)
+        .with(&[CONFIRM])
+        .of_body::<ConfigText>(),
+    get("/v1/cluster/confirm", Operation::Cluster(ClusterOperation::Confirm), Described::of::<Cluster>(), "Confirms the configuration revision that is on trial.")
+        .by(Method::Post),
+    get("/v1/cluster/rollback", Operation::Cluster(ClusterOperation::RollBack), Described::of::<Cluster>(), "Has all nodes return from the configuration revision that is on trial.")
+        .by(Method::Post),
+    get("/v1/cluster/revisions", Operation::Cluster(ClusterOperation::Revisions), Described::of::<Vec<ClusterRevision>>(), "Configuration revisions at etcd, the latest first."),
+    get("/v1/cluster/revision", Operation::Cluster(ClusterOperation::RevisionText), Described::of::<ConfigText>(), "Text of a configuration revision at etcd.")
+        .with(&[REVISION_NUMBER]),
     get("/v1/log", Operation::Log, Described::of::<LogStore>(), "The log of public port holders: contents and losses."),
     get("/v1/log-level", Operation::LogLevel, Described::of::<LogLevelSetting>(), "Log level of the daemon's standard error."),
     get("/v1/log-level", Operation::SetLogLevel, Described::of::<LogLevelSetting>(), "Sets the log level until the daemon ends.")

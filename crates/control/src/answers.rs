@@ -10,7 +10,7 @@ use crate::response::{Answer, ApiRequest, Refusal, json};
 use crate::troubles;
 use crate::worker_requests::WorkerError;
 use crate::{Control, Facts, Planned};
-use gatun_api::paths::{self, Endpoint, Operation};
+use gatun_api::paths::{self, ClusterOperation, Endpoint, Operation};
 use gatun_api::request;
 use gatun_api::types as api;
 use gatun_nat::inspect::Selection;
@@ -47,7 +47,9 @@ impl Control {
     pub(crate) fn body_max(asked: &ApiRequest<'_>) -> Option<usize> {
         let endpoint = paths::find(asked.method, asked.path).ok().filter(|endpoint| endpoint.has_body())?;
         Some(match endpoint.what {
-            Operation::PlanConfig | Operation::ApplyConfig => configure::BODY_MAX,
+            Operation::PlanConfig | Operation::ApplyConfig | Operation::Cluster(ClusterOperation::Apply) => {
+                configure::BODY_MAX
+            }
             Operation::ReplaceMaps
             | Operation::EditMaps
             | Operation::PlanReplaceMaps
@@ -113,11 +115,7 @@ impl Control {
             Operation::PeerRelease | Operation::PeerTakeover => {
                 json(&self.peer_request(endpoint.what, asked).await?)
             }
-            Operation::Cluster => json(&(self.setup.cluster.state)()),
-            Operation::ClusterEvents => json(&(self.setup.cluster.events)()),
-            Operation::ClusterDrain | Operation::ClusterUndrain | Operation::ClusterGone => {
-                json(&self.cluster_request(endpoint.what, &query, asked).await?)
-            }
+            Operation::Cluster(what) => self.cluster_answer(what, &query, &body, asked).await?,
             Operation::Log => json(&conversion::log_store(&(self.setup.figures)())),
             Operation::LogLevel => json(&api::LogLevelSetting { level: self.setup.level.get() }),
             Operation::SetLogLevel => json(&self.set_level(&query, asked)?),

@@ -49,15 +49,9 @@ impl Control {
             |replaces, json| MapsBody { instance: query.get("instance").map(str::to_owned), replaces, json };
         let revision = || query.get("revision").unwrap_or_default().to_owned();
         let instead = || {
-            let confirm = query.parse::<u32>("confirm_seconds", "a number of seconds")?;
-            if let Some(seconds) = confirm.filter(|seconds| !(1..=CONFIRM_MAX_S).contains(seconds)) {
-                return Err(BadRequest::new(
-                    format!("confirm_seconds: {seconds} is not from 1 to {CONFIRM_MAX_S}"),
-                    "",
-                ));
-            }
+            let confirm = confirm_seconds(query)?;
             let confirm = confirm.map(|seconds| Duration::from_secs(seconds.into()));
-            Ok(ApplyOptions { revision: revision(), confirm, who: who() })
+            Ok::<_, BadRequest>(ApplyOptions { revision: revision(), confirm, who: who() })
         };
         let order = match what {
             Operation::PlanConfig => Order::Plan(text_of(&body)?),
@@ -95,7 +89,19 @@ impl Control {
     }
 }
 
-fn text_of(body: &[u8]) -> Result<String, BadRequest> {
+/// Time within which a change will be confirmed, s.
+pub(crate) fn confirm_seconds(query: &Query) -> Result<Option<u32>, BadRequest> {
+    let confirm = query.parse::<u32>("confirm_seconds", "a number of seconds")?;
+    match confirm.filter(|seconds| !(1..=CONFIRM_MAX_S).contains(seconds)) {
+        Some(seconds) => {
+            let what = format!("confirm_seconds: {seconds} is not from 1 to {CONFIRM_MAX_S}");
+            Err(BadRequest::new(what, ""))
+        }
+        None => Ok(confirm),
+    }
+}
+
+pub(crate) fn text_of(body: &[u8]) -> Result<String, BadRequest> {
     let read = request::read(body);
     read.map(|api::ConfigText { text }| text)
         .map_err(|error| BadRequest::new(format!("invalid body: {error}"), "send {\"text\": ...}"))

@@ -22,6 +22,8 @@ pub(crate) const BODIES_LEN_MAX: usize = MAPS_BODY_MAX;
 pub enum Order {
     /// Previews this text.
     Plan(String),
+    /// Checks whether this text could be applied now, for a cluster.
+    Check(String),
     /// Applies this text.
     Apply(ApplyOptions, String),
     /// Confirms the running configuration.
@@ -159,7 +161,7 @@ pub enum OrderResult {
     Planned(api::ConfigPlan),
     /// Result of a change.
     Applied(api::ConfigApplied),
-    /// Result of [`Order::KeepDrained`].
+    /// Result of [`Order::KeepDrained`], and of [`Order::Check`] if it could be.
     Kept,
     /// Result of [`Order::History`].
     History(Vec<api::ConfigPast>),

@@ -56,7 +56,9 @@ mod troubles;
 mod worker_requests;
 
 pub use audit::{AuditQuestion, AuditReply, Auditor};
-pub use cluster::{ClusterControl, NodeOrder, NodeRequest};
+pub use cluster::{
+    ClusterConfigOrder, ClusterConfigRequest, ClusterControl, NodeOrder, NodeRequest, RevisionList,
+};
 pub use conversion::protocol;
 pub use events::EventTap;
 use gatun_api::types;
@@ -142,7 +144,8 @@ impl SharedFacts {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(facts);
     }
 
-    fn get(&self) -> Arc<Facts> {
+    /// Returns the present facts.
+    pub fn get(&self) -> Arc<Facts> {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 }

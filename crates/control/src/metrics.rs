@@ -246,7 +246,10 @@ mod tests {
 
     #[test]
     fn a_cluster_has_values_and_a_single_box_only_says_that_it_is_none() {
-        use gatun_api::types::{BackupPhase, Cluster, ClusterNode, ClusterShard, ClusterState, ShardPart};
+        use gatun_api::types::{
+            BackupPhase, Cluster, ClusterConfiguration, ClusterNode, ClusterShard, ClusterState,
+            NodeRevision, RevisionStage, ShardPart,
+        };
         let node = |name: &str, is_registered| ClusterNode {
             name: name.to_owned(),
             is_this: name == "a",
@@ -259,6 +262,7 @@ mod tests {
             owned: 0,
             backed: 0,
             connection: None,
+            revision: None,
         };
         let shard = |number, owner: &str, part, phase| ClusterShard {
             number,
@@ -288,8 +292,24 @@ mod tests {
             ],
             ..Cluster::default()
         };
+        let of = |number, differs| NodeRevision { number, is_trial: false, differs, reason: None };
+        scrape.cluster.nodes[0].revision = Some(of(Some(12), true));
+        // It is away.
+        scrape.cluster.nodes[1].revision = Some(of(Some(11), true));
+        scrape.cluster.configuration = Some(ClusterConfiguration {
+            number: 13,
+            before: Some(12),
+            stage: RevisionStage::Confirmed,
+            seconds_left: None,
+            needs_confirmation: false,
+            changed_by: String::new(),
+            reason: None,
+        });
         let text = render(&scrape, false);
         for line in [
+            "gatun_cluster_revision 13",
+            "gatun_cluster_node_revision{node=\"b\"} 11",
+            "gatun_cluster_node_revision_difference{node=\"a\"} 1",
             "gatun_cluster_wanted 1",
             "gatun_cluster_registered 0",
             "gatun_cluster_etcd_failed_seconds 2.500",
@@ -303,6 +323,7 @@ mod tests {
             assert!(text.contains(&format!("\n{line}\n")), "{line}: {text}");
         }
         assert!(!text.contains("gatun_cluster_node_registered{node=\"removed\"}"), "{text}");
+        assert!(!text.contains("gatun_cluster_node_revision_difference{node=\"b\"}"), "{text}");
         scrape.cluster = Cluster::default();
         let text = render(&scrape, false);
         let values: Vec<_> = text.lines().filter(|line| line.starts_with("gatun_cluster_")).collect();

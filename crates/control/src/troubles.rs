@@ -2,7 +2,7 @@
 
 use crate::{ExportFigures, LogFigures, StoreFigures};
 use gatun_api::types::{
-    Cluster, ClusterState, Part, Peer, PeerState, RENEW_DAYS, Trouble, Urgency, days_until,
+    Cluster, ClusterState, Part, Peer, PeerState, RENEW_DAYS, RevisionStage, Trouble, Urgency, days_until,
 };
 use gatun_wire::text::{counted, group};
 
@@ -124,6 +124,17 @@ pub(crate) fn of_cluster(cluster: &Cluster, now_s: u64) -> Vec<Trouble> {
             add(Urgency::Warning, format!("node {} is not connected{why}", node.name));
         }
     }
+    // On trial, each node has its turn.
+    if cluster.configuration.as_ref().is_some_and(|one| one.stage != RevisionStage::Trial) {
+        for node in cluster.differing() {
+            let why = node.revision.as_ref().and_then(|one| one.reason.as_ref());
+            let why = why.map_or_else(String::new, |why| format!(": {why}"));
+            add(
+                Urgency::Bad,
+                format!("node {} does not run the configuration of the cluster{why}", node.name),
+            );
+        }
+    }
     let what = (Part::Cluster, "the certificate of this node", "gatun cluster renew");
     found.extend(of_certificate(cluster.certificate_end_s, now_s, what));
     found
@@ -220,6 +231,7 @@ mod tests {
             owned: 1,
             backed: 0,
             connection,
+            revision: None,
         };
         let shard = ClusterShard {
             number: 0,

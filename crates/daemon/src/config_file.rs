@@ -207,6 +207,11 @@ impl ConfigFile {
         Ok(replaced)
     }
 
+    /// Returns whether somebody else has changed the file: it has neither the active text nor the next one.
+    pub(super) fn is_changed(&self, active: KnownText<'_>, next: &str) -> bool {
+        fs::read(&self.path).is_ok_and(|text| !active.may_be(&text) && text != next.as_bytes())
+    }
+
     /// Restores the previous text, as far as possible.
     pub(super) fn take_back(&self, replaced: &Replaced) {
         if let Some(text) = &replaced.before {

@@ -62,6 +62,15 @@ function nodeState(node) {
   return node.is_drained ? ["warn", "drained"] : ["good", "here"];
 }
 
+// Words about the configuration: a trial, and nodes that do not run it.
+function revision({ configuration, nodes }) {
+  if (!configuration) return [];
+  const { number, stage, seconds_left: left, needs_confirmation: waits } = configuration;
+  if (stage === "trial") return [waits ? `configuration revision ${number} is on trial for another ${left} s` : `the nodes apply configuration revision ${number}`];
+  const other = nodes.filter((node) => node.is_registered && node.is_configured && node.revision?.differs);
+  return other.map((node) => `${node.name} does not run the configuration of the cluster${node.revision.reason ? `: ${node.revision.reason}` : ""}`);
+}
+
 export class Cluster {
   nodes = new Map();
   nobody = new Node();
@@ -91,6 +100,7 @@ export class Cluster {
     const wrong = [
       cluster.reason,
       cluster.etcd_error ? `etcd: ${cluster.etcd_error}` : null,
+      ...revision(cluster),
       ...differ.map((node) => `the configuration differs from that of ${node.name}: ${node.connection.differences.join(", ")}`),
     ];
     say("cluster-more", wrong.filter(Boolean).join("; "));

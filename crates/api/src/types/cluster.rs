@@ -39,6 +39,16 @@ words! {
         /// Another node will be the backup.
         Leaving = "leaving",
     }
+
+    /// Progress of a configuration revision.
+    pub enum RevisionStage {
+        /// The nodes apply it one after the other, and return to the previous one unless it is confirmed.
+        Trial = "trial",
+        /// It is the configuration of the cluster.
+        Confirmed = "confirmed",
+        /// The nodes return to the previous one.
+        Withdrawn = "withdrawn",
+    }
 }
 
 // `words!` defines the enum, without this trait.
@@ -66,6 +76,56 @@ structs! {
         pub counters: PeerCounters,
     }
 
+    /// Configuration that a node runs, as it has told last.
+    pub struct NodeRevision {
+        /// Number of the revision; none if it is unknown.
+        pub number: Option<u64>,
+        /// True if the node returns to the previous one unless it is confirmed.
+        pub is_trial: bool,
+        /// True if the node does not run the text of the cluster's revision.
+        pub differs: bool,
+        /// Reason why it does not run it.
+        pub reason: Option<String>,
+    }
+
+    /// Configuration revision that the nodes should run.
+    pub struct ClusterConfiguration {
+        /// Number.
+        pub number: u64,
+        /// Number of the previous one; none if there is none.
+        pub before: Option<u64>,
+        /// Progress.
+        pub stage: RevisionStage,
+        /// Seconds left of its trial.
+        pub seconds_left: Option<u64>,
+        /// True if an operator must confirm it; false if it is confirmed once all nodes have it.
+        pub needs_confirmation: bool,
+        /// Operator or node that has changed the stage.
+        pub changed_by: String,
+        /// Reason of the stage.
+        pub reason: Option<String>,
+    }
+
+    /// Configuration revision that is kept at etcd.
+    pub struct ClusterRevision {
+        /// Number.
+        pub number: u64,
+        /// Time when it was applied, RFC 3339.
+        pub applied_at: String,
+        /// Operator who applied it.
+        pub applied_by: String,
+        /// Node that the operator asked.
+        pub asked_node: String,
+        /// Length of its text in bytes.
+        pub bytes: u64,
+        /// SHA-256 of its text.
+        pub sha256: String,
+        /// Its stage, who has changed it, and why.
+        pub outcome: String,
+        /// Nodes that run it.
+        pub nodes: Vec<String>,
+    }
+
     /// Node of a cluster.
     pub struct ClusterNode {
         /// Name.
@@ -90,6 +150,8 @@ structs! {
         pub backed: u64,
         /// Connection to it; none for this node.
         pub connection: Option<NodeConnection>,
+        /// Configuration that it runs; none before the first `gatun cluster apply`.
+        pub revision: Option<NodeRevision>,
     }
 
     /// Shard of a cluster, as this node knows it.
@@ -131,6 +193,8 @@ structs! {
         pub etcd_error: Option<String>,
         /// Milliseconds since etcd has failed.
         pub etcd_failed_ms: Option<u64>,
+        /// Configuration revision; none before the first `gatun cluster apply`.
+        pub configuration: Option<ClusterConfiguration>,
         /// Nodes, by name.
         pub nodes: Vec<ClusterNode>,
         /// Shards, by number.
@@ -172,6 +236,14 @@ impl Cluster {
         self.shards.iter().filter(move |shard| {
             let mut holders = shard.owner.iter().chain(&shard.backup);
             shard.owner.is_some() && !holders.any(is_here)
+        })
+    }
+
+    /// Nodes of the configuration that are registered and do not run the text of the cluster's revision.
+    pub fn differing(&self) -> impl Iterator<Item = &ClusterNode> {
+        self.nodes.iter().filter(|node| {
+            let differs = node.revision.as_ref().is_some_and(|revision| revision.differs);
+            node.is_configured && node.is_registered && differs
         })
     }
 

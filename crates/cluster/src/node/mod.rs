@@ -13,6 +13,7 @@
 //! 2. A pass drops what the node has, forgets what the other holder knew, or ends what it does not know.
 //! 3. The engines get the new rights, and the member the new relation.
 
+mod configuration;
 mod facts;
 mod keeper;
 mod places;

@@ -1,7 +1,7 @@
 //! State of a node, for operators and metrics.
 
 use super::Node;
-use crate::coordination::{NodeStatus, Order};
+use crate::coordination::{ConfigurationStatus, NodeStatus, Order};
 use crate::record::{NodeName, Part, ShardRecord};
 use crate::store::StoreError;
 use gatun_nat::ShardSet;
@@ -23,6 +23,8 @@ pub struct ClusterStatus {
     pub is_double: bool,
     /// Difference between the division of this node and that of the cluster, which keeps it from taking part.
     pub difference: Option<String>,
+    /// Configuration of the cluster.
+    pub configuration: ConfigurationStatus,
 }
 
 /// Shard, as the node knows it.
@@ -71,6 +73,7 @@ impl Node {
             error: self.coordination.error().cloned(),
             is_double: self.coordination.is_double(),
             difference: self.coordination.difference(),
+            configuration: self.coordination.configuration(now_ms),
         }
     }
 

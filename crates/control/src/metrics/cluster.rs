@@ -96,6 +96,27 @@ pub(super) const CLUSTER: &[Metric] = &[
         "Keys of the configuration that differ from the other node's.",
     ),
     gauge(
+        "cluster_revision",
+        &[],
+        |v, s| v.scrape.cluster.configuration.iter().for_each(|one| s.add(&[], one.number)),
+        "Number of the latest configuration revision of the cluster.",
+    ),
+    gauge(
+        "cluster_node_revision",
+        NODE,
+        |v, s| of_nodes(v, s, |node| node.revision.as_ref()?.number),
+        "Number of the configuration revision that the node runs, as it has told last.",
+    ),
+    gauge(
+        "cluster_node_revision_difference",
+        NODE,
+        |v, s| {
+            let differs = |node: &ClusterNode| Some(u64::from(node.revision.as_ref()?.differs));
+            of_nodes(v, s, |node| differs(node).filter(|_| node.is_configured && node.is_registered));
+        },
+        "1 if the node, which is registered, does not run the text of the cluster's configuration revision.",
+    ),
+    gauge(
         "cluster_certificate_end_seconds",
         &[],
         |v, s| v.scrape.cluster.certificate_end_s.into_iter().for_each(|end| s.add(&[], end)),

@@ -2,6 +2,8 @@
 
 use super::division::division;
 use super::opening::{OpenedCluster, OpenedNode};
+use super::revisions::{self, ConfigAccess, ConfigDriver, RevisionFile};
+use super::settings::{RING, exchanges, node_settings};
 use super::standing::{Layout, StandingFile, instance};
 use super::status::{Health, Shown, Watch, order};
 use super::{ClusterSettings, places};
@@ -12,22 +14,17 @@ use crate::sandbox::{Calls, Sandbox};
 use crate::takeover::SessionStore;
 use crate::{ANSWER_MAX, Event, Settings};
 use anyhow::Context as _;
-use gatun_cluster::coordination::{ClusterOrder, CoordinationSettings};
+use gatun_cluster::coordination::{ClusterOrder, SavedRevision};
 use gatun_cluster::etcd::EtcdStore;
-use gatun_cluster::node::{Node, NodeEngines, NodeSettings, Places, SavedNode, exchange_settings};
-use gatun_cluster::record::NodeName;
-use gatun_cluster::target::Candidate;
-use gatun_cluster::{ClusterRules, ClusterTiming};
-use gatun_config::ClusterNode;
-use gatun_control::ClusterControl;
+use gatun_cluster::node::{Node, NodeEngines, Places, SavedNode};
+use gatun_control::{ClusterConfigOrder, ClusterControl};
 use gatun_io::Waker;
 use gatun_nat::redirect::Redirection;
 use gatun_nat::workers::Steering;
 use gatun_peer::driver::{self, StandingWriter};
 use gatun_peer::link::{Acceptor, Link};
 use gatun_peer::member::{AddressRange, Engines};
-use gatun_peer::ownership::Timing;
-use gatun_peer::wire::{ConfigKey, Exchange};
+use gatun_peer::wire::ConfigKey;
 use gatun_peer::workers::{FeedSettings, WorkerEngines};
 use gatun_worker::{Clock, Handle};
 use std::collections::VecDeque;
@@ -35,43 +32,15 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
 use std::time::Duration;
 
-/// Records that wait for the members, per worker and member.
-const RING: usize = 65_536;
-/// Bytes of a record that waits for a member.
-const RECORD: u64 = 96;
-/// Groups of records, of up to 32 KiB each, that the logs of all members keep together, and that of one at
-/// least and at most.
-const LOGS: (usize, usize, usize) = (1_024, 64, 512);
-/// Memory of a member's group, of what waits to be sent, and of received records, bytes.
-const GROUP: u64 = 32 << 10;
-const BUFFERS: u64 = 32 << 20;
-/// Interval of tries of sessions that contradict own ones, ms.
-const AGAIN_MS: u64 = 1_000;
-/// Least difference of the clocks of two boxes over a hold, ms, and its share of the hold.
-const DRIFT_MS: (u32, u32) = (100, 2_000);
-/// Shards that get other holders at one time.
-const MOVES_MAX: usize = 4;
 /// Time after which a call of the kernel that had no memory is tried again.
 const EARLY: Duration = Duration::from_millis(200);
 /// Longest time until etcd has the word of an operator, and orders that wait for it.
 const ORDER_MAX: Duration = Duration::from_secs(5);
+/// The same if all nodes check a configuration before.
+const CONFIG_ORDER_MAX: Duration = Duration::from_secs(25);
 const ORDERS_MAX: usize = 64;
 /// Time for the start of the client of etcd.
 const START_MAX: Duration = Duration::from_secs(10);
-
-/// Bytes of memory of a node, by the numbers of workers and nodes.
-pub(crate) fn memory_bytes(workers: usize, nodes: usize) -> u64 {
-    let (workers, others) = (workers as u64, nodes.saturating_sub(1) as u64);
-    let queues = workers * (others + 1) * RING as u64 * RECORD;
-    let streams = others * (BUFFERS + log_max(nodes) as u64 * GROUP);
-    workers * gatun_nat::feed::memory_bytes(RING) + queues + streams
-}
-
-/// Groups of records that the log of each member keeps.
-fn log_max(nodes: usize) -> usize {
-    let (all, least, most) = LOGS;
-    (all / nodes.saturating_sub(1).max(1)).clamp(least, most)
-}
 
 /// The thread, and orders to it.
 #[derive(Clone)]
@@ -99,8 +68,15 @@ enum Order {
     Reread,
     /// Order of an operator.
     Operator(ClusterOrder, Answer),
+    /// The configuration can be changed from now on.
+    Access(ConfigAccess),
+    /// Order of an operator, by name, about the configuration.
+    Configure(ClusterConfigOrder, String, Answer),
+    /// Tell the revisions of the configuration.
+    Revisions(SyncSender<Revisions>),
 }
 
+type Revisions = Vec<(gatun_api::types::ClusterRevision, String)>;
 type Answer = SyncSender<Result<(), String>>;
 
 /// Parts of a configuration that the node uses.
@@ -130,6 +106,8 @@ pub(crate) struct PreparedCluster {
     saved: Option<SavedNode>,
     /// File for this process's state. `None` if its sessions do not outlive it.
     file: Option<StandingFile>,
+    /// File of the numbers of revisions, and what the previous process has left.
+    revision: (Option<RevisionFile>, SavedRevision),
 }
 
 /// Reads what the previous process has left, if the configuration has `[cluster]`. `shared` is the steering
@@ -151,7 +129,10 @@ pub(crate) fn prepare(
     });
     let opened = opened.transpose().context("[cluster] cannot keep the state of the node")?;
     let (file, saved) = opened.map_or((None, None), |(file, saved)| (Some(file), saved));
-    Ok(Some(PreparedCluster { change, saved, file }))
+    let revision = store.map(|store| RevisionFile::open(store.directory(), &node.cluster.name));
+    let revision = revision.transpose().context("[cluster] cannot keep the numbers of revisions")?;
+    let revision = revision.map_or((None, SavedRevision::default()), |(file, saved)| (Some(file), saved));
+    Ok(Some(PreparedCluster { change, saved, file, revision }))
 }
 
 impl ClusterManager {
@@ -174,7 +155,8 @@ impl ClusterManager {
         let end = shown.end_of_panic(health.clone(), events.clone());
         let health = Health::new(node.clone(), health);
         health.hold();
-        let pending = PendingNode { node, prepared, clock, waker: waker.clone(), health, watch };
+        let access = None;
+        let pending = PendingNode { node, prepared, clock, waker: waker.clone(), health, watch, access };
         let (sender, orders) = channel();
         let (started, starts) = sync_channel(1);
         let sandbox = sandbox.of_peer(settings);
@@ -215,11 +197,23 @@ impl ClusterManager {
     pub(crate) fn control(&self) -> ClusterControl {
         let Some(orders) = self.on.clone() else { return ClusterControl::default() };
         let (state, events) = (self.shown.clone(), self.shown.clone());
+        let (configure, revisions) = (orders.clone(), orders.clone());
         let me = self.name.clone();
         ClusterControl {
             state: Box::new(move || state.current()),
             events: Box::new(move || events.events()),
-            order: Box::new(move |what, node| orders.ask(order(what, node.unwrap_or(&me)))),
+            order: Box::new(move |what, node| {
+                orders.ask(ORDER_MAX, |answer| Order::Operator(order(what, node.unwrap_or(&me)), answer))
+            }),
+            configure: Box::new(move |what, who| {
+                configure.ask(CONFIG_ORDER_MAX, |answer| Order::Configure(what, who.to_owned(), answer))
+            }),
+            revisions: Box::new(move || {
+                let (answer, answers) = sync_channel(1);
+                revisions.send(Order::Revisions(answer));
+                let late = |_| "the thread of the cluster has not answered: try again".to_owned();
+                answers.recv_timeout(ORDER_MAX).map_err(late)
+            }),
         }
     }
 }
@@ -231,11 +225,11 @@ impl ClusterOrders {
         self.waker.wake();
     }
 
-    fn ask(&self, order: ClusterOrder) -> Result<(), String> {
+    fn ask(&self, limit: Duration, order: impl FnOnce(Answer) -> Order) -> Result<(), String> {
         let (answer, answers) = sync_channel(1);
-        self.send(Order::Operator(order, answer));
+        self.send(order(answer));
         let late = |_| Err("no answer of etcd: `gatun cluster events` tells whether it was done".to_owned());
-        answers.recv_timeout(ORDER_MAX).unwrap_or_else(late)
+        answers.recv_timeout(limit).unwrap_or_else(late)
     }
 
     /// Tells the node of another plan, after it was applied.
@@ -243,6 +237,11 @@ impl ClusterOrders {
         if let Some(node) = &settings.cluster {
             self.send(Order::Change(Box::new(Change::new(settings, node, steering))));
         }
+    }
+
+    /// Lets the cluster change the configuration of this process from now on.
+    pub(crate) fn give_access(&self, access: ConfigAccess) {
+        self.send(Order::Access(access));
     }
 
     /// Has the certificates read again, for the next connections.
@@ -259,6 +258,7 @@ struct PendingNode {
     waker: Waker,
     health: Health,
     watch: Watch,
+    access: Option<ConfigAccess>,
 }
 
 impl PendingNode {
@@ -271,8 +271,8 @@ impl PendingNode {
     ) {
         let (mut acceptor, mut links) = sockets;
         let Some((workers, has_all)) = self.wait(&mut acceptor, &mut links, orders) else { return };
-        let PendingNode { node, prepared, clock, waker, health, watch } = self;
-        let PreparedCluster { change, saved, file } = prepared;
+        let PendingNode { node, prepared, clock, waker, health, watch, access } = self;
+        let PreparedCluster { change, saved, file, revision } = prepared;
         let saved = saved.filter(|_| has_all);
         // Not before it is known that no session is lost: a standing of another generation is not used.
         if let (Some(file), Some(saved)) = (&file, &saved)
@@ -309,7 +309,12 @@ impl PendingNode {
         let mut cluster = Node::new(settings, exchanges, saved, clock.now().0);
         // A reload that would change it is refused.
         cluster.set_division(division(&node, authority, &change.ranges));
+        let mut config = ConfigDriver::new(revision, waker.clone());
+        if let Some(access) = access {
+            config.begin(access, &mut cluster);
+        }
         let running = Running {
+            config,
             cluster,
             engines,
             store,
@@ -341,50 +346,12 @@ impl PendingNode {
                 Ok(Order::Begin(workers, has_all)) => return Some((workers, has_all)),
                 Ok(Order::Change(change)) => self.prepared.change = *change,
                 Ok(Order::Reread) => self.watch.reread(acceptor, links),
-                Ok(Order::Operator(_, answer)) => drop(answer.send(early())),
+                Ok(Order::Operator(_, answer) | Order::Configure(_, _, answer)) => drop(answer.send(early())),
+                Ok(Order::Access(access)) => self.access = Some(access),
+                Ok(Order::Revisions(_)) => {}
                 Err(_) => return None,
             }
         }
-    }
-}
-
-/// Exchanges with the other nodes.
-fn exchanges(node: &ClusterSettings, process: u64, keys: &[ConfigKey]) -> Vec<(NodeName, Exchange)> {
-    let me: NodeName = node.own().name[..].into();
-    let exchange = |other: &ClusterNode| {
-        let other: NodeName = other.name[..].into();
-        let mut settings = exchange_settings(&me, &other, process, keys.to_vec());
-        settings.log_max = log_max(node.cluster.nodes.len());
-        (other, Exchange::new(settings))
-    };
-    node.others().map(exchange).collect()
-}
-
-fn node_settings(node: &ClusterSettings, instance: String, addresses: Vec<AddressRange>) -> NodeSettings {
-    let cluster = &node.cluster;
-    let (least, share) = DRIFT_MS;
-    let drift_ms = least.max(cluster.hold_ms / share);
-    let timing = Timing { lease_ms: cluster.lease_ms, kernel_ms: 0, drift_ms };
-    let candidate = |node: &ClusterNode| Candidate {
-        node: node.name[..].into(),
-        name: node.name.clone(),
-        weight: node.weight,
-    };
-    NodeSettings {
-        coordination: CoordinationSettings {
-            cluster: cluster.name.clone(),
-            me: node.own().name[..].into(),
-            nodes: cluster.nodes.iter().map(candidate).collect(),
-            instance,
-            shards: cluster.shards,
-            timing: ClusterTiming { timing, hold_ms: cluster.hold_ms },
-            moves_max: MOVES_MAX,
-            rules: ClusterRules::default(),
-        },
-        addresses,
-        own_ports: cluster.own_ports,
-        away_ms: cluster.away_after_ms.into(),
-        again_ms: AGAIN_MS,
     }
 }
 
@@ -422,6 +389,7 @@ impl NodeEngines for NodeWorkers {
 
 /// Node that is at work.
 struct Running {
+    config: ConfigDriver,
     cluster: Node,
     engines: NodeWorkers,
     store: EtcdStore,
@@ -469,7 +437,7 @@ impl Running {
     /// Does what is due. Returns the time until the next turn, ms.
     fn turn(&mut self) -> u64 {
         let now_ms = self.clock.now().0;
-        let Running { cluster, engines, store, acceptor, links, saver, standing, watch, .. } = self;
+        let Running { config, cluster, engines, store, acceptor, links, saver, standing, watch, .. } = self;
         let members = cluster.members_mut().map(|member| {
             let is_settled = member.is_settled();
             (&mut member.exchange, is_settled)
@@ -480,6 +448,9 @@ impl Running {
             watch.stranger(now_ms, why);
         }
         cluster.set_broken(self.health.is_broken());
+        if let Err(why) = config.turn(now_ms, cluster) {
+            watch.failure(format!("cluster: {why}"));
+        }
         let mut ms = cluster.turn(now_ms, engines, store);
         let (file, layout) = standing;
         let mut save = |saved: &SavedNode| file.as_ref().map_or(Ok(()), |file| file.save(layout, saved));
@@ -537,16 +508,39 @@ impl Running {
             }
             Order::Reread => self.watch.reread(&mut self.acceptor, &mut self.links),
             Order::Operator(order, answer) => {
-                let id = match self.cluster.order(self.clock.now().0, &order, &mut self.store) {
-                    Ok(id) => id,
-                    Err(why) => return Some((answer, Err(why))),
-                };
+                let given = self.cluster.order(self.clock.now().0, &order, &mut self.store);
+                return self.await_order(given, answer);
+            }
+            Order::Access(access) => self.config.begin(access, &mut self.cluster),
+            Order::Configure(what, who, answer) => {
+                let now_ms = self.clock.now().0;
+                let given = revisions::order(&mut self.cluster, &mut self.store, now_ms, (what, who));
+                return self.await_order(given, answer);
+            }
+            Order::Revisions(answer) => {
+                let status = self.cluster.status(self.clock.now().0);
+                // Whoever has asked may have given up.
+                let _ = answer.send(revisions::kept(self.cluster.revisions(), &status));
+            }
+        }
+        None
+    }
+
+    /// Keeps the answer to an order until etcd has it, or returns it at once.
+    fn await_order(
+        &mut self,
+        given: Result<u64, String>,
+        answer: Answer,
+    ) -> Option<(Answer, Result<(), String>)> {
+        match given {
+            Ok(id) => {
                 if self.asked.len() >= ORDERS_MAX {
                     self.asked.pop_front();
                 }
                 self.asked.push_back((id, answer));
+                None
             }
+            Err(why) => Some((answer, Err(why))),
         }
-        None
     }
 }

@@ -6,6 +6,8 @@
 //!   division   what all nodes must have in common, for etcd
 //!   places     which node translates each shard: for the workers, and for announced routes
 //!   standing   state of the node that outlives the process, beside its sessions
+//!   revisions  configuration of the cluster, as orders of a reload
+//!   settings   settings of the node and of its exchanges
 //!   status     state for the API, and lines in the log
 //! ```
 //! The rules are in `gatun_cluster`. Decision 0110 has the reasons of this module.
@@ -14,12 +16,16 @@ mod division;
 mod manager;
 mod opening;
 mod places;
+mod revisions;
+mod settings;
 mod standing;
 mod status;
 
-pub(crate) use manager::{ClusterManager, ClusterOrders, PreparedCluster, memory_bytes, prepare};
+pub(crate) use manager::{ClusterManager, ClusterOrders, PreparedCluster, prepare};
 pub(crate) use opening::{OpenedCluster, open};
 pub(crate) use places::closed;
+pub(crate) use revisions::ConfigAccess;
+pub(crate) use settings::memory_bytes;
 
 use gatun_config::{Cluster, ClusterNode};
 use gatun_nat::redirect::{Tunnel, TunnelNode};

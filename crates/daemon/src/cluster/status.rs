@@ -1,5 +1,6 @@
 //! State of the node for the API, its announced routes, and lines in the log.
 
+use super::revisions::{configuration, of_node};
 use super::{ClusterSettings, places};
 use crate::Event;
 use crate::health::{HealthControl, Roles};
@@ -311,6 +312,7 @@ impl Watch {
             node: Some(self.node.own().name.clone()),
             etcd_error: status.error.as_ref().map(ToString::to_string),
             etcd_failed_ms,
+            configuration: configuration(status),
             nodes: self.nodes(now_ms, status, &links),
             shards: shards(status, steering, self.node.cluster.shards),
             certificate_end_s: links.iter().filter_map(|link| u64::try_from(link.certificate_end).ok()).min(),
@@ -360,6 +362,7 @@ impl Watch {
                 owned: count(owner, &node.name),
                 backed: count(backup, &node.name),
                 connection,
+                revision: of_node(status, &node.name),
             }
         };
         status.nodes.iter().map(one).collect()
@@ -490,6 +493,7 @@ mod tests {
             error: None,
             is_double: false,
             difference: None,
+            configuration: coordination::ConfigurationStatus::default(),
         }
     }
 

@@ -18,6 +18,7 @@ mod review;
 mod swap;
 
 use super::boxes::BoxOrders;
+use super::cluster::ConfigAccess;
 use super::config_file::{ActiveText, ConfigFile, KnownText};
 use super::control::TlsFiles;
 use super::event_sinks::SinkUpdater;
@@ -153,11 +154,15 @@ fn shortened(what: &str, lines: &[String]) -> Vec<String> {
 }
 
 impl Reload {
-    /// Starts the thread, which processes one request after another.
+    /// Starts the thread, which processes one request after another. A cluster sends `requests`, too.
     ///
     /// # Errors
     /// Returns an error if the thread cannot start.
-    pub(super) fn start(self, requests: Receiver<Request>) -> anyhow::Result<()> {
+    pub(super) fn start(self, sender: &Sender<Request>, requests: Receiver<Request>) -> anyhow::Result<()> {
+        if let Some(cluster) = &self.boxes.cluster {
+            let (orders, facts) = (config_orders(sender), self.facts.clone());
+            cluster.give_access(ConfigAccess { orders, facts });
+        }
         // Removes a file of a process that was killed before a confirmation.
         self.file.discard();
         self.settings.mapping_files.iter().for_each(|file| ConfigFile::new(&file.path).discard());

@@ -88,6 +88,7 @@ impl Reload {
     pub(super) fn carry_out(&mut self, order: Order) -> Result<OrderResult, Refused> {
         match order {
             Order::Plan(text) => Ok(OrderResult::Planned(self.plan(NewText::Config(&text)))),
+            Order::Check(text) => self.check(&text).map(|()| OrderResult::Kept),
             Order::Apply(instead, text) => {
                 self.apply_text(&instead, NewText::Config(&text)).map(OrderResult::Applied)
             }
@@ -165,6 +166,24 @@ impl Reload {
         }
         plan.problems = problems;
         plan
+    }
+
+    /// Checks whether a configuration could be applied and written to the file now.
+    fn check(&self, text: &str) -> Result<(), Refused> {
+        self.expect_confirmed()?;
+        let plan = self.plan(NewText::Config(text));
+        if !plan.restarts.is_empty() {
+            return Err(not_possible(ReloadRefusal::restart(plan.restarts)));
+        }
+        if !plan.applicable {
+            return Err(wrong(&plan.problems));
+        }
+        let running = self.running();
+        let known = if running.text.is_empty() { KnownText::Nothing } else { KnownText::Text(&running.text) };
+        match self.file.is_changed(known, text) {
+            true => Err(changed_meanwhile(Path::new(&running.file))),
+            false => Ok(()),
+        }
     }
 
     pub(super) fn apply_text(

@@ -105,7 +105,7 @@ impl Running {
             output: output.clone(),
         };
         health.start(reload.workers.clone(), output.clone())?;
-        reload.start(requests)?;
+        reload.start(&orders, requests)?;
         notifier.ready(&translating(workers.len()));
         Ok(Running {
             workers,

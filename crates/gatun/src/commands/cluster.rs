@@ -1,6 +1,7 @@
 //! `gatun cluster`: nodes of a cluster.
 
 mod certificates;
+mod configuration;
 mod requests;
 mod text;
 
@@ -19,6 +20,9 @@ Examples:
   scp cluster/a/* root@a:/etc/gatun/cluster/
                                 then those of the other nodes
   gatun cluster status          state of the nodes
+  gatun cluster apply new.toml --confirm 60s
+                                configuration of all nodes, on trial
+  gatun cluster confirm         keep it
   gatun cluster drain           before maintenance of this node
   gatun cluster undrain         afterwards
   gatun cluster gone c          a node that will not come back
@@ -47,6 +51,14 @@ enum Action {
     Shards(requests::Shards),
     /// Show the latest events
     Events(requests::Events),
+    /// Apply a configuration at all nodes
+    Apply(configuration::Apply),
+    /// Keep the configuration of all nodes that awaits confirmation
+    Confirm(configuration::EndTrial),
+    /// Have all nodes return from the configuration that awaits confirmation
+    Rollback(configuration::EndTrial),
+    /// List the configuration revisions of the cluster
+    Revisions(configuration::Revisions),
     /// Have a node give its shards away, and wait until it has none
     Drain(requests::Drain),
     /// Have a drained node get shards again
@@ -68,6 +80,10 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
         Action::Status(args) => return requests::status(&args),
         Action::Shards(args) => return requests::shards(&args),
         Action::Events(args) => return requests::events(&args),
+        Action::Apply(args) => return configuration::apply(&args),
+        Action::Confirm(args) => return configuration::end_trial(&args, "confirm"),
+        Action::Rollback(args) => return configuration::end_trial(&args, "rollback"),
+        Action::Revisions(args) => return configuration::revisions(&args),
         Action::Drain(args) => return requests::drain(&args),
         Action::Undrain(args) => return requests::undrain(&args),
         Action::Gone(args) => return requests::gone(&args),

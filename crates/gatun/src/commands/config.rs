@@ -102,9 +102,9 @@ enum Command {
 /// Options of a change.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ChangeOptions {
-    /// Roll back unless `gatun config confirm` comes within this time: 60s, 10m
+    /// Roll back unless it is confirmed within this time: 60s, 10m
     #[arg(long, value_name = "TIME", value_parser = seconds)]
-    confirm: Option<u32>,
+    pub(crate) confirm: Option<u32>,
     /// Do not ask for confirmation
     #[arg(long, short)]
     yes: bool,
@@ -145,7 +145,7 @@ fn seconds(text: &str) -> Result<u32, String> {
     seconds.filter(|s| (1..=86_400).contains(s)).ok_or_else(|| "expected a time from 1s to 24h".to_owned())
 }
 
-fn read(file: &Path) -> anyhow::Result<String> {
+pub(crate) fn read(file: &Path) -> anyhow::Result<String> {
     if file == Path::new("-") {
         let mut text = String::new();
         std::io::stdin().read_to_string(&mut text).context("cannot read standard input")?;

@@ -3,7 +3,7 @@
 use super::Finding;
 use super::peer::{asymmetric_pools, certificate};
 use gatun_api::client::Client;
-use gatun_api::types::{Cluster, ClusterState};
+use gatun_api::types::{Cluster, ClusterNode, ClusterState, RevisionStage};
 use gatun_config::Config;
 use gatun_netlink::query::{RouteResult, way_to};
 use gatun_wire::text::counted;
@@ -20,6 +20,7 @@ pub(super) fn examine(client: &Client, config: &Config) -> Vec<Finding> {
     findings.extend(etcd(&cluster));
     findings.extend(nodes(&cluster));
     findings.extend(shards(&cluster));
+    findings.extend(revisions(&cluster));
     let renew =
         "gatun cluster renew AUTHORITY NODE /etc/gatun/cluster, then reload: see docs/how-to/cluster.md";
     findings.extend(cluster.certificate_end_s.map(|end| certificate((CHECK, "of this node"), end, renew)));
@@ -115,11 +116,26 @@ fn shards(cluster: &Cluster) -> Option<Finding> {
     }
 }
 
+/// Nodes that do not run the configuration of the cluster. On trial, each node has its turn.
+fn revisions(cluster: &Cluster) -> Vec<Finding> {
+    let is_trial = cluster.configuration.as_ref().is_none_or(|one| one.stage == RevisionStage::Trial);
+    let one = |node: &ClusterNode| {
+        let why = node.revision.as_ref().and_then(|one| one.reason.as_ref());
+        let why = why.map_or_else(String::new, |why| format!(": {why}"));
+        let what = format!("node {} does not run the configuration of the cluster{why}", node.name);
+        Finding::wrong(CHECK, what, "repair what the reason says, or gatun cluster apply FILE")
+    };
+    cluster.differing().filter(|_| !is_trial).map(one).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::doctor::State;
-    use gatun_api::types::{BackupPhase, ClusterNode, ClusterShard, NodeConnection, PeerCounters, ShardPart};
+    use gatun_api::types::{
+        BackupPhase, ClusterConfiguration, ClusterShard, NodeConnection, NodeRevision, PeerCounters,
+        ShardPart,
+    };
 
     #[test]
     fn faults_of_a_cluster_are_named_with_their_repair() {
@@ -154,6 +170,7 @@ mod tests {
             owned: 0,
             backed: 0,
             connection,
+            revision: None,
         };
         cluster.nodes =
             vec![node("a", true, None), node("b", true, Some(connection.clone())), node("c", false, None)];
@@ -162,6 +179,21 @@ mod tests {
         cluster.nodes[1].connection =
             Some(NodeConnection { differences: vec!["pool.p".into()], ..connection });
         assert!(nodes(&cluster)[1].what.ends_with("that of node b: pool.p"));
+        let current = |stage| ClusterConfiguration {
+            number: 2,
+            before: None,
+            stage,
+            seconds_left: None,
+            needs_confirmation: false,
+            changed_by: String::new(),
+            reason: None,
+        };
+        let differs = NodeRevision { number: Some(1), is_trial: false, differs: true, reason: None };
+        cluster.nodes[1].revision = Some(differs);
+        cluster.configuration = Some(current(RevisionStage::Trial));
+        assert!(revisions(&cluster).is_empty());
+        cluster.configuration = Some(current(RevisionStage::Confirmed));
+        assert!(revisions(&cluster)[0].what.starts_with("node b does not run"));
         let shard = |backup: &str, phase| ClusterShard {
             number: 0,
             addresses: Vec::new(),

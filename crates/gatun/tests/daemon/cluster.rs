@@ -119,15 +119,31 @@ pub(crate) fn network() -> PairNetwork {
 
 impl Nodes<'_> {
     pub(crate) fn start(net: &PairNetwork) -> Nodes<'_> {
+        Nodes::start_by(net, &|number| start(net, number))
+    }
+
+    /// The same with daemons that the caller starts.
+    pub(crate) fn start_by<'n>(net: &'n PairNetwork, start: &dyn Fn(usize) -> Daemon) -> Nodes<'n> {
         let etcd = etcd(net);
         let _server = echo(&net.server).unwrap();
-        let daemons: Vec<Daemon> = (0..NODES).map(|number| start(net, number)).collect();
+        let daemons: Vec<Daemon> = (0..NODES).map(start).collect();
         for number in 0..NODES {
             until(number, "each node has shards", |cluster| {
                 is_whole(cluster, &[]) && NAMES.iter().all(|name| owns(cluster, name))
             });
         }
         Nodes { daemons, etcd, _server }
+    }
+
+    /// Kills all members of etcd.
+    pub(crate) fn stop_etcd(&mut self) {
+        (0..NODES).for_each(|number| self.etcd.kill(number).unwrap());
+    }
+
+    /// Starts them again.
+    pub(crate) fn start_etcd(&mut self) {
+        (0..NODES).for_each(|number| self.etcd.start_member(number).unwrap());
+        self.etcd.wait_ready().unwrap();
     }
 }
 
@@ -190,7 +206,7 @@ fn three_nodes_share_the_addresses_and_outlive_a_kill_a_drain_and_etcd() {
         assert!(undrained.status.success(), "{}", String::from_utf8_lossy(&undrained.stderr));
         until(1, "it has shards again", |cluster| is_whole(cluster, &[]) && owns(cluster, "b"));
 
-        (0..NODES).for_each(|number| nodes.etcd.kill(number).unwrap());
+        nodes.stop_etcd();
         for number in 0..NODES {
             until(number, "it goes on without etcd", |cluster| cluster.state == ClusterState::WithoutEtcd);
         }
@@ -200,8 +216,7 @@ fn three_nodes_share_the_addresses_and_outlive_a_kill_a_drain_and_etcd() {
         assert!(
             (0..NODES).all(|number| cluster(number).held().all(|shard| shard.translates_for_ms.is_some()))
         );
-        (0..NODES).for_each(|number| nodes.etcd.start_member(number).unwrap());
-        nodes.etcd.wait_ready().unwrap();
+        nodes.start_etcd();
         for number in 0..NODES {
             until(number, "it is registered again", |cluster| {
                 cluster.state == ClusterState::Registered && is_whole(cluster, &[])

@@ -70,7 +70,12 @@ impl Daemon {
 
     /// The same in any namespace.
     pub(crate) fn start_in(host: &Namespace, config: &str) -> Daemon {
-        let mut daemon = Daemon::spawn_by(host.command(program()), config, &[], (None, None));
+        Daemon::start_by(host.command(program()), config, &[])
+    }
+
+    /// The same by a command, to which the arguments are added.
+    pub(crate) fn start_by(command: Command, config: &str, flags: &[&str]) -> Daemon {
+        let mut daemon = Daemon::spawn_by(command, config, flags, (None, None));
         let deadline = Instant::now() + Duration::from_secs(10);
         while !daemon.stderr().contains("translating with") {
             assert!(daemon.process.ended().is_none(), "gatun ended: {}", daemon.stderr());

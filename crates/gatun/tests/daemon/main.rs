@@ -7,6 +7,7 @@ mod api;
 mod attach;
 mod browser;
 mod cluster;
+mod cluster_config;
 mod cluster_faults;
 mod config;
 mod doctor;

@@ -187,7 +187,7 @@ pub(super) fn gone(args: &Gone) -> anyhow::Result<ExitCode> {
 }
 
 /// State of the cluster as the daemon's node knows it.
-fn state(daemon: &Daemon) -> anyhow::Result<Cluster> {
+pub(super) fn state(daemon: &Daemon) -> anyhow::Result<Cluster> {
     Ok(daemon.client()?.get("/v1/cluster")?)
 }
 

@@ -1,7 +1,9 @@
 //! State of a cluster as text.
 
+use crate::commands::colour;
 use gatun_api::types::{
-    BackupPhase, Cluster, ClusterEvents, ClusterNode, ClusterShard, ClusterState, ShardPart,
+    BackupPhase, Cluster, ClusterEvents, ClusterNode, ClusterRevision, ClusterShard, ClusterState,
+    RevisionStage, ShardPart, Urgency,
 };
 use gatun_daemon::tables::{counted, table};
 use gatun_logstore::time;
@@ -37,7 +39,9 @@ pub(super) fn status(cluster: &Cluster) -> String {
     if let (Some(error), Some(ms)) = (&cluster.etcd_error, cluster.etcd_failed_ms) {
         text += &format!("etcd: failed for {} s: {error}\n", ms / 1_000);
     }
-    let mut rows = table(["node", "state", "owned", "backed", "connection", "sessions sent", "received"]);
+    text += &configuration(cluster);
+    let mut rows =
+        table(["node", "state", "revision", "owned", "backed", "connection", "sessions sent", "received"]);
     for node in &cluster.nodes {
         let (sent, received) = node.connection.as_ref().map_or_else(Default::default, |one| {
             let counters = &one.counters;
@@ -46,6 +50,7 @@ pub(super) fn status(cluster: &Cluster) -> String {
         rows.add_row([
             node.name.clone(),
             state(node),
+            revision(node),
             node.owned.to_string(),
             node.backed.to_string(),
             connection(node),
@@ -75,6 +80,76 @@ pub(super) fn status(cluster: &Cluster) -> String {
         n => format!("{} without a backup that has all sessions\n", counted(n, "shard")),
     };
     text
+}
+
+/// Line about the configuration, and one for each node that does not run it.
+fn configuration(cluster: &Cluster) -> String {
+    let Some(current) = &cluster.configuration else { return String::new() };
+    let (number, by) = (current.number, &current.changed_by);
+    let what = match current.stage {
+        RevisionStage::Trial if current.needs_confirmation => {
+            let left = current.seconds_left.unwrap_or(0);
+            format!("on trial by {by}; all nodes return in {left} s unless confirmed: gatun cluster confirm")
+        }
+        RevisionStage::Trial => format!("the nodes apply it one after the other, by {by}"),
+        RevisionStage::Confirmed => format!("confirmed by {by}"),
+        RevisionStage::Withdrawn => {
+            let why = current.reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+            let to = current.before.map_or("their own".to_owned(), |before| before.to_string());
+            format!("withdrawn by {by}, the nodes run {to}{why}")
+        }
+        RevisionStage::Other => String::new(),
+    };
+    let mut text = format!("configuration revision {number}: {what}\n");
+    if current.stage != RevisionStage::Trial {
+        for node in cluster.differing() {
+            let why = node.revision.as_ref().and_then(|one| one.reason.as_ref());
+            let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+            let line = format!("node {} runs ANOTHER configuration{why}", node.name);
+            text += &format!("{}\n", colour::line(Urgency::Bad, &line));
+        }
+    }
+    text
+}
+
+/// Revision of a node.
+fn revision(node: &ClusterNode) -> String {
+    let Some(revision) = &node.revision else { return String::new() };
+    let number = revision.number.map_or("unknown".to_owned(), |number| number.to_string());
+    match (revision.is_trial, revision.differs) {
+        (true, _) => format!("{number}, on trial"),
+        (false, true) => format!("{number}, DIFFERS"),
+        (false, false) => number,
+    }
+}
+
+/// Names of registered nodes that do not run a revision yet.
+pub(super) fn late(cluster: &Cluster, number: u64) -> Vec<&str> {
+    let is_late = |node: &&ClusterNode| {
+        let runs = |one: &gatun_api::types::NodeRevision| one.number == Some(number) && one.reason.is_none();
+        node.is_configured && node.is_registered && !node.revision.as_ref().is_some_and(runs)
+    };
+    cluster.nodes.iter().filter(is_late).map(|node| &node.name[..]).collect()
+}
+
+/// Configuration revisions, one a line.
+pub(super) fn revisions(kept: &[ClusterRevision]) -> String {
+    if kept.is_empty() {
+        return "no configuration was applied by `gatun cluster apply` yet\n".to_owned();
+    }
+    let mut rows = table(["revision", "applied at", "by", "asked node", "bytes", "outcome", "runs at"]);
+    for one in kept {
+        rows.add_row([
+            one.number.to_string(),
+            one.applied_at.clone(),
+            one.applied_by.clone(),
+            one.asked_node.clone(),
+            one.bytes.to_string(),
+            one.outcome.clone(),
+            one.nodes.join(" "),
+        ]);
+    }
+    format!("{rows}\n")
 }
 
 fn state(node: &ClusterNode) -> String {
@@ -143,7 +218,7 @@ pub(super) fn events(events: &ClusterEvents) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gatun_api::types::{ClusterEvent, NodeConnection, PeerCounters};
+    use gatun_api::types::{ClusterConfiguration, ClusterEvent, NodeConnection, NodeRevision, PeerCounters};
 
     fn cluster() -> Cluster {
         let node = |name: &str, is_registered, connection| ClusterNode {
@@ -158,6 +233,7 @@ mod tests {
             owned: 1,
             backed: 0,
             connection,
+            revision: None,
         };
         let connection = NodeConnection {
             address: "10.0.0.2:7465".into(),
@@ -219,6 +295,35 @@ mod tests {
             "{text}"
         );
         assert_eq!(status(&Cluster::default()), NO_CLUSTER);
+    }
+
+    #[test]
+    fn the_status_names_nodes_that_run_another_configuration() {
+        let mut one = cluster();
+        assert!(!status(&one).contains("configuration"), "there is no revision");
+        one.nodes[1].is_registered = true;
+        let of = |number, differs| NodeRevision { number, is_trial: false, differs, reason: None };
+        one.nodes[0].revision = Some(of(Some(13), false));
+        let reason = Some("cannot be written".to_owned());
+        one.nodes[1].revision = Some(NodeRevision { reason, ..of(Some(12), true) });
+        one.configuration = Some(ClusterConfiguration {
+            number: 13,
+            before: Some(12),
+            stage: RevisionStage::Confirmed,
+            seconds_left: None,
+            needs_confirmation: true,
+            changed_by: "uid 0".to_owned(),
+            reason: None,
+        });
+        let text = status(&one);
+        assert!(text.contains("configuration revision 13: confirmed by uid 0\n"), "{text}");
+        assert!(text.contains("node b runs ANOTHER configuration: cannot be written\n"), "{text}");
+        assert!(text.contains("12, DIFFERS"), "{text}");
+        assert_eq!(late(&one, 13), ["b"]);
+        // A node that is away takes it when it is back.
+        one.nodes[1].is_registered = false;
+        assert!(!status(&one).contains("ANOTHER"));
+        assert_eq!(late(&one, 13), [""; 0]);
     }
 
     #[test]

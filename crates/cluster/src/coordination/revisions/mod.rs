@@ -31,7 +31,7 @@ pub(super) struct Revisions {
     /// Present revision, the revision of its key, and the time at which this node saw it.
     current: Option<(ActiveRevision, i64, u64)>,
     texts: BTreeMap<u64, Revision>,
-    /// What became of each.
+    /// Outcome of each.
     outcomes: BTreeMap<u64, String>,
     proposed: Option<(Proposal, i64)>,
     checks: HashMap<NodeName, Check>,

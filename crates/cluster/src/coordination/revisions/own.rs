@@ -277,7 +277,7 @@ impl Coordination {
         }
     }
 
-    /// What this node runs.
+    /// Report of this node.
     pub(super) fn report(&self) -> Report {
         let revisions = &self.revisions;
         let Standing { file, trial, given_up, .. } = &revisions.standing;

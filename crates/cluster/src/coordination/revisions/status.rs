@@ -9,7 +9,7 @@ use crate::revision::{ActiveRevision, Report, Stage};
 pub struct RevisionOfNode {
     /// Name.
     pub node: NodeName,
-    /// What it has told last.
+    /// Its latest report.
     pub report: Report,
     /// True if it does not run the text that it should.
     pub differs: bool,
@@ -30,7 +30,7 @@ pub struct RevisionStatus {
     pub at_s: u64,
     /// Text.
     pub text: String,
-    /// What became of it; empty if nothing did yet.
+    /// Outcome; empty if there is none yet.
     pub outcome: String,
 }
 

@@ -89,7 +89,7 @@ pub(crate) fn run(options: &RunOptions) -> anyhow::Result<Report> {
     report.check(alone.rx > 0, format!("{} packets returned while there was no Gatun", group(alone.rx)));
     report.check(adopted > 0, format!("the next Gatun took {} sessions over", group(adopted)));
     report.check(killed > 0 || kills <= 0.0, format!("{} sessions were ended on request", group(killed)));
-    let note = "A session that moves between the switch and Gatun can reorder its packets: those in Gatun are overtaken (decision 0097).";
+    let note = "A session whose packets are always on their way through Gatun moves into the switch after a second, and can reorder packets then (decision 0111).";
     report.notes.push(note.into());
     report.notes.push(
         "Generator, switch and Gatun poll, and share the processors: the rate is not the switch's maximum."

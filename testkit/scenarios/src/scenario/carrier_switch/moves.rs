@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 /// Time limit for all sessions to move.
 const MOVED_MAX: Duration = Duration::from_secs(60);
 const FLOWS_PER_SUBSCRIBER: u32 = 16;
+/// Moves for each packet that may be reordered: a session without a gap moves after a second (decision 0111).
+const MOVES_PER_REORDERED: u64 = 1000;
 
 /// Traffic of UDP: the generator's TCP repeats its SYN, which always passes the engine, so later segments
 /// could overtake it.
@@ -58,8 +60,10 @@ pub(super) fn run(bed: &Bed, options: &RunOptions, report: &mut Report) -> anyho
     let lost = changed.stage.lost().saturating_sub(changed.queue_drops);
     let moves = after.saturating_sub(before);
     check(report, moves, 2 * flows * switches, lost);
-    let reordered = group(changed.reordered);
-    report.notes.push(format!("{} moves by reloads reordered {reordered} packets.", group(moves)));
+    let (reordered, most) = (changed.reordered, moves.div_ceil(MOVES_PER_REORDERED));
+    let what =
+        format!("{} moves reorder at most {} packets: {}", group(moves), group(most), group(reordered));
+    report.check(reordered <= most, what);
     Ok(changed.stage)
 }
 

@@ -20,4 +20,4 @@ pub mod stateless;
 mod switches;
 
 pub use gatun_p4runtime::p4info_from_text;
-pub use switches::{BATCH, FlowId, Phase, SWITCHES_MAX, SwitchRules, SwitchStatus, Switches};
+pub use switches::{BATCH, FlowId, PENDING_MAX, Phase, SWITCHES_MAX, SwitchRules, SwitchStatus, Switches};

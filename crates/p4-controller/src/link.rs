@@ -4,27 +4,26 @@ use crate::flow::{Direction, Key};
 use gatun_nat::counters::Count;
 use gatun_offload::OffloadedFlow;
 
+/// Entry for a direction of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowEntry {
+    /// Number of the flow, and of its counters.
+    pub slot: u32,
+    /// Direction.
+    pub direction: Direction,
+    /// The flow.
+    pub flow: OffloadedFlow,
+    /// Generation of a pending entry. 0: it translates every packet.
+    pub pending: u8,
+}
+
 /// A change of the switch's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Write {
-    /// Insert the entry for a direction of a flow. `slot` is the number of its counters.
-    Insert {
-        /// Number of the flow.
-        slot: u32,
-        /// Direction.
-        direction: Direction,
-        /// The flow.
-        flow: OffloadedFlow,
-    },
-    /// Replace the entry for a direction of a flow by its present form.
-    Modify {
-        /// Number of the flow.
-        slot: u32,
-        /// Direction.
-        direction: Direction,
-        /// The flow.
-        flow: OffloadedFlow,
-    },
+    /// Insert an entry.
+    Insert(FlowEntry),
+    /// Replace an entry by its present form.
+    Modify(FlowEntry),
     /// Delete an entry.
     Delete(Key),
 }
@@ -58,8 +57,8 @@ pub enum WriteError {
 pub struct Found {
     /// Its key.
     pub key: Key,
-    /// Number, direction and flow, if Gatun has written it.
-    pub entry: Option<(u32, Direction, OffloadedFlow)>,
+    /// The entry, if Gatun has written it.
+    pub entry: Option<FlowEntry>,
 }
 
 /// Counters of a flow in a direction.

@@ -3,7 +3,7 @@
 
 use crate::entry::COUNTERS;
 use crate::flow::{Direction, Key, delta, key, translated};
-use crate::link::{Counted, Found, ProgramCounts};
+use crate::link::{Counted, FlowEntry, Found, ProgramCounts};
 use gatun_nat::counters::Count;
 use gatun_nat::feed::{Flow, SessionId};
 use gatun_nat::plan::Transport;
@@ -160,8 +160,9 @@ fn field(of: &config::Table, name: &str) -> Result<u32, ProgramError> {
 
 fn param(of: &config::Action, name: &str) -> Result<u32, ProgramError> {
     let found = of.params.iter().find(|param| param.name == name);
-    let action = of.preamble.as_ref().map_or("", |preamble| &preamble.name);
-    let lacks = || ProgramError(format!("action `{action}` has no argument `{name}`"));
+    let action = of.preamble.as_ref().map_or("", |preamble| &preamble.alias);
+    let lacks =
+        || ProgramError(format!("action `{action}` is of another version: it has no argument `{name}`"));
     found.map(|param| param.id).ok_or_else(lacks)
 }
 
@@ -194,7 +195,10 @@ fn action_ids<const N: usize>(
     }
     match of.params.len() == N {
         true => Ok(ids),
-        false => Err(ProgramError(format!("action `{name}` has {} arguments", of.params.len()))),
+        false => {
+            let arguments = of.params.len();
+            Err(ProgramError(format!("action `{name}` is of another version: it has {arguments} arguments")))
+        }
     }
 }
 
@@ -389,23 +393,24 @@ impl Program {
     }
 
     /// The entry for a direction of a flow.
-    pub fn entry(&self, slot: u32, direction: Direction, flow: &OffloadedFlow) -> TableEntry {
+    pub fn entry(&self, of: &FlowEntry) -> TableEntry {
         TableEntry {
-            action: self.action(slot, direction, flow),
-            metadata: metadata(flow),
-            ..self.of_key(&key(flow, direction))
+            action: self.action(of),
+            metadata: metadata(&of.flow),
+            ..self.of_key(&key(&of.flow, of.direction))
         }
     }
 
-    fn action(&self, slot: u32, direction: Direction, flow: &OffloadedFlow) -> Option<TableAction> {
+    fn action(&self, FlowEntry { slot, direction, flow, pending }: &FlowEntry) -> Option<TableAction> {
+        let direction = *direction;
         let [(source, sport), (destination, dport)] = translated(flow, direction);
         let mut values = values_of(source);
         values.extend(values_of(destination));
         values.extend([sport.into(), dport.into(), sum_delta(flow, direction)]);
-        let counter = u64::from(slot) << 1 | direction.index() as u64;
+        let counter = u64::from(*slot) << 1 | direction.index() as u64;
         let mtu4 = self.limits.mtu4.min(flow.path_mtu.unwrap_or(u16::MAX)).into();
         // The last arguments of each action: pending, next hop, counter.
-        let last = [0, 0, counter];
+        let last = [u64::from(*pending), 0, counter];
         let tos = self.limits.tos.get(usize::from(flow.session.flow.instance)).copied().unwrap_or_default();
         // The program keeps some bits of a packet's byte, and sets others.
         let [to_ipv4, to_ipv6] =
@@ -460,33 +465,35 @@ impl Program {
         Some(Found { key, entry: self.read(&key, entry) })
     }
 
-    /// The flow of an entry that has exactly the form in which it would be written now.
-    fn read(&self, key: &Key, entry: &TableEntry) -> Option<(u32, Direction, OffloadedFlow)> {
+    /// The flow of an entry that has exactly the form in which it would be written now, pending or not.
+    fn read(&self, key: &Key, entry: &TableEntry) -> Option<FlowEntry> {
         let Some(table_action::Type::Action(action)) = &entry.action.as_ref()?.r#type else { return None };
-        let to4 = arguments(&self.to_ipv4, action).map(|[src, dst, sport, dport, .., counter]| {
-            (address4(src), address4(dst), sport, dport, counter)
-        });
-        let of44 = arguments(&self.nat44, action).map(|[src, dst, sport, dport, .., counter]| {
-            (address4(src), address4(dst), sport, dport, counter)
+        let to4 =
+            arguments(&self.to_ipv4, action).map(|[src, dst, sport, dport, .., pending, _, counter]| {
+                (address4(src), address4(dst), [sport, dport, pending, counter])
+            });
+        let of44 = arguments(&self.nat44, action).map(|[src, dst, sport, dport, .., pending, _, counter]| {
+            (address4(src), address4(dst), [sport, dport, pending, counter])
         });
         let to6 = arguments(&self.to_ipv6, action);
-        let (source, destination, sport, dport, counter) = match (to4.or(of44), to6) {
-            (Some((source, destination, sport, dport, counter)), _) => {
-                (IpAddr::V4(source?), IpAddr::V4(destination?), sport, dport, counter)
+        let (source, destination, [sport, dport, pending, counter]) = match (to4.or(of44), to6) {
+            (Some((source, destination, numbers)), _) => {
+                (IpAddr::V4(source?), IpAddr::V4(destination?), numbers)
             }
-            (None, Some([src_hi, src_lo, dst_hi, dst_lo, sport, dport, .., counter])) => {
+            (None, Some([src_hi, src_lo, dst_hi, dst_lo, sport, dport, .., pending, _, counter])) => {
                 let ends = [address6(src_hi, src_lo), address6(dst_hi, dst_lo)].map(IpAddr::V6);
-                (ends[0], ends[1], sport, dport, counter)
+                (ends[0], ends[1], [sport, dport, pending, counter])
             }
             (None, None) => return None,
         };
         let new = [(source, u16::try_from(sport).ok()?), (destination, u16::try_from(dport).ok()?)];
         let direction = Direction::ALL[(counter & 1) as usize];
         let slot = u32::try_from(counter >> 1).ok()?;
+        let pending = u8::try_from(pending).ok()?;
         let flow = flow_of(key, new, direction, &entry.metadata)?;
-        let wanted = self.action(slot, direction, &flow)?;
-        (crate::flow::key(&flow, direction) == *key && self.is_same(&wanted, action))
-            .then_some((slot, direction, flow))
+        let found = FlowEntry { slot, direction, flow, pending };
+        let wanted = self.action(&found)?;
+        (crate::flow::key(&flow, direction) == *key && self.is_same(&wanted, action)).then_some(found)
     }
 
     /// Compares the arguments of two actions, except for the counter of identifications.

@@ -14,6 +14,7 @@
 
 mod answers;
 mod counters;
+mod moves;
 mod requests;
 mod sync;
 
@@ -24,9 +25,12 @@ use gatun_nat::counters::Traffic;
 use gatun_nat::feed::Flow;
 use gatun_offload::{EntryUse, OffloadedFlow, Placement, Refusal, Removal, Target};
 use hashbrown::HashTable;
+use moves::Moves;
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
+
+pub use moves::PENDING_MAX;
 
 /// Maximum number of switches.
 pub const SWITCHES_MAX: usize = 4;
@@ -58,12 +62,20 @@ enum State {
     Unknown,
 }
 
+impl State {
+    fn is_inserting(self) -> bool {
+        matches!(self, State::InsertQueued | State::InsertSent)
+    }
+}
+
 /// A flow.
 struct Occupant {
     flow: OffloadedFlow,
     /// Time when a switch had it first.
     since: Option<Duration>,
     states: [State; SWITCHES_MAX],
+    /// Generation of its entries in each switch while they are pending, otherwise 0.
+    pending: [u8; SWITCHES_MAX],
     is_removing: bool,
     refusal: Option<Box<Refusal>>,
     /// Packets that were counted since the manager has last taken them.
@@ -101,6 +113,8 @@ enum Sent {
     Stray,
     Insert(u32),
     Modify,
+    /// The entries are pending no more. The generation that they had.
+    EndOfMove(u32, u8),
     Delete(u32),
 }
 
@@ -113,6 +127,7 @@ struct Switch<L> {
     queue: VecDeque<(u32, u32)>,
     /// Flows whose entries have another form now, with their lives.
     changed: VecDeque<(u32, u32)>,
+    moves: Moves,
     /// Entries to be deleted that belong to no flow.
     strays: VecDeque<Key>,
     sent: Vec<Sent>,
@@ -129,9 +144,18 @@ struct Switch<L> {
     /// Number of such rounds.
     rounds: u64,
     counters: Counters,
-    /// While a switch is read: flows that it has, and their directions.
-    found: BTreeMap<u32, (OffloadedFlow, u8)>,
+    /// While a switch is read: flows that it has, with their directions and generations.
+    found: BTreeMap<u32, FoundFlow>,
     status: SwitchStatus,
+}
+
+/// Flow that a switch has.
+struct FoundFlow {
+    flow: OffloadedFlow,
+    /// Set of directions.
+    directions: u8,
+    /// Generation, if one of its entries is pending.
+    pending: u8,
 }
 
 /// State of a switch for operators. Numbers without another note only grow.
@@ -151,6 +175,9 @@ pub struct SwitchStatus {
     pub found: u32,
     /// Gauge: flows whose insertion or removal is in progress.
     pub changing: u32,
+    /// Gauge: flows whose entries are pending: packets may still go through the engine, so that none of them is
+    /// overtaken. At most [`PENDING_MAX`] after the insertion.
+    pub moving: u32,
     /// Gauge: flows of which it is not known whether the switch has them.
     pub unknown: u32,
     /// Flows inserted.
@@ -181,6 +208,8 @@ pub struct SwitchRules {
     pub delete_strays: bool,
     /// Writes flows that a switch has lost.
     pub write_missing: bool,
+    /// Ends what is still pending after some time.
+    pub end_pending: bool,
 }
 
 impl Default for SwitchRules {
@@ -191,6 +220,7 @@ impl Default for SwitchRules {
             count_removed: true,
             delete_strays: true,
             write_missing: true,
+            end_pending: true,
         }
     }
 }
@@ -233,12 +263,14 @@ impl<L: Link> Switches<L> {
     #[doc(hidden)]
     pub fn with_rules(links: Vec<(String, L)>, flows_max: u32, rules: SwitchRules) -> Self {
         assert!(links.len() <= SWITCHES_MAX, "at most {SWITCHES_MAX} switches");
+        let hasher = RandomState::new();
+        let chance = hasher.hash_one(0);
         Switches {
-            switches: links.into_iter().map(|(name, link)| Switch::new(name, link)).collect(),
+            switches: links.into_iter().map(|(name, link)| Switch::new(name, link, chance)).collect(),
             flows: Vec::new(),
             free: Vec::new(),
             index: HashTable::new(),
-            hasher: RandomState::new(),
+            hasher,
             flows_max,
             is_started: false,
             adopts: true,
@@ -350,7 +382,12 @@ impl<L: Link> Switches<L> {
         if state == State::Present {
             occupant.since.get_or_insert(self.now);
         }
+        let was_moving = occupant.is_moving(k);
         let old = std::mem::replace(&mut occupant.states[k], state);
+        if !matches!(state, State::InsertSent | State::Present) {
+            occupant.pending[k] = 0;
+        }
+        let is_moving = occupant.is_moving(k);
         let status = &mut self.switches[k].status;
         for (state, is_new) in [(old, false), (state, true)] {
             let gauge = match state {
@@ -361,6 +398,7 @@ impl<L: Link> Switches<L> {
             };
             *gauge = if is_new { *gauge + 1 } else { gauge.saturating_sub(1) };
         }
+        self.count_moving(k, was_moving, is_moving);
     }
 
     /// Queues the insertion or the removal of a flow.
@@ -407,6 +445,7 @@ impl<L: Link> Switches<L> {
             flow: *flow,
             since: None,
             states: [State::Absent; SWITCHES_MAX],
+            pending: [0; SWITCHES_MAX],
             is_removing: false,
             refusal: None,
             untaken: Traffic::default(),
@@ -507,7 +546,7 @@ impl Occupant {
             traffic: std::mem::take(&mut self.untaken),
             seen_ago: self.seen.map(|seen| now.saturating_sub(seen)),
             is_closing: false,
-            is_pending: self.states.iter().any(|s| matches!(s, State::InsertQueued | State::InsertSent)),
+            is_pending: (0..SWITCHES_MAX).any(|k| self.is_moving(k) || self.states[k].is_inserting()),
         }
     }
 }
@@ -602,7 +641,7 @@ impl<L: Link> Target for Switches<L> {
 }
 
 impl<L: Link> Switch<L> {
-    fn new(name: String, link: L) -> Switch<L> {
+    fn new(name: String, link: L, chance: u64) -> Switch<L> {
         Switch {
             link,
             phase: Phase::Down,
@@ -610,6 +649,7 @@ impl<L: Link> Switch<L> {
             capacity: 0,
             queue: VecDeque::new(),
             changed: VecDeque::new(),
+            moves: Moves::new(chance),
             strays: VecDeque::new(),
             sent: Vec::new(),
             uncounted: VecDeque::new(),
@@ -629,6 +669,7 @@ impl<L: Link> Switch<L> {
                 flows: 0,
                 found: 0,
                 changing: 0,
+                moving: 0,
                 unknown: 0,
                 inserted: 0,
                 deleted: 0,

@@ -15,6 +15,7 @@ use gatun_p4_controller::program::{ConstantTos, Limits};
 use gatun_p4_controller::stateless::{ENTRIES_MAX, StatelessView};
 use gatun_p4_controller::{FlowId, Phase, Switches};
 use gatun_p4_server::{MaskedEntry, Rates};
+use gatun_p4runtime::p4::config::v1::action::Param;
 use memory_switch::{MemorySwitch, PROGRAM, config, info};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -123,10 +124,17 @@ fn flows_are_written_counted_and_removed() {
     };
     let data = found(&key);
     assert_eq!(data[..4], [0xc000_0201, 0xc633_6407, 1024, 443]);
-    assert_eq!((data[5], &data[7..]), (1500, &[0xff, 0, 0, 0, 0][..]));
+    // The last three: pending, next hop, counter.
+    assert_eq!((data[5], &data[7..9], &data[10..]), (1500, &[0xff, 0][..], &[0, 0][..]));
     let back = found(&[0xc633_6407, 0xc000_0201, 443, 1024, 17]);
     assert_eq!(back[..6], [0x0064_ff9b_0000_0000, 0xc633_6407, key[0], key[1], 443, 5000]);
-    assert_eq!(back[7..], [1280, 1500, 0xff, 0, 0, 0, 1]);
+    assert_eq!((&back[7..11], &back[12..]), (&[1280, 1500, 0xff, 0][..], &[0, 1][..]));
+    // Both directions are pending, and translate all packets after a second.
+    assert!(data[9] != 0 && data[9] == back[11], "{data:?} {back:?}");
+    controller.until("moved", |switches| switches.status().all(|status| status.moving == 0));
+    controller.until("changed", |_| found(&key)[9] == 0);
+    assert_eq!((found(&key)[..9].to_vec(), found(&key)[10..].to_vec()), (data[..9].to_vec(), vec![0, 0]));
+    assert_eq!(switch.memory().exact.len(), 1200);
 
     switch.count(0, 3);
     switch.count(1, 2);
@@ -378,9 +386,28 @@ fn a_program_that_is_not_gatuns_is_refused_in_words() {
     let pipeline = Pipeline { info: other, device_config: PROGRAM.to_vec(), replaces: false };
     let wrong = ConnectionConfig { pipeline: Some(Arc::new(pipeline)), ..config(&switch) };
     let none = ConnectionConfig { pipeline: None, ..config(&switch) };
+    let with_arguments = |change: fn(&mut Vec<Param>)| {
+        let mut info = info();
+        let mut actions = info.actions.iter_mut();
+        let of = actions.find(|of| of.preamble.as_ref().is_some_and(|of| of.alias == "nat44")).unwrap();
+        change(&mut of.params);
+        let pipeline = Pipeline { info, device_config: PROGRAM.to_vec(), replaces: false };
+        ConnectionConfig { pipeline: Some(Arc::new(pipeline)), ..config(&switch) }
+    };
+    let earlier = with_arguments(|params| params.retain(|param| param.name != "pending"));
+    let later = with_arguments(|params| params.push(Param { id: 99, ..Param::default() }));
     for (config, reason) in [
         (wrong, "the switch does not run Gatun's program: it has no table `flows6`"),
         (none, "the switch has no program, and the configuration names none"),
+        (
+            earlier,
+            "the switch does not run Gatun's program: action `nat44` is of another version: it has no argument \
+             `pending`",
+        ),
+        (
+            later,
+            "the switch does not run Gatun's program: action `nat44` is of another version: it has 11 arguments",
+        ),
     ] {
         let mut controller = Controller::new(vec![config]);
         controller.until("refused", |switches| switches.status().all(|status| status.reason.is_some()));

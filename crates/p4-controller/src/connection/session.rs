@@ -420,8 +420,8 @@ fn table_entry(entity: &Entity) -> Option<&TableEntry> {
 
 fn update(program: &Program, write: &Write) -> Update {
     let (kind, entry) = match write {
-        Write::Insert { slot, direction, flow } => (Type::Insert, program.entry(*slot, *direction, flow)),
-        Write::Modify { slot, direction, flow } => (Type::Modify, program.entry(*slot, *direction, flow)),
+        Write::Insert(of) => (Type::Insert, program.entry(of)),
+        Write::Modify(of) => (Type::Modify, program.entry(of)),
         Write::Delete(key) => (Type::Delete, program.entry_of_key(key)),
     };
     Update { r#type: kind.into(), entity: Some(of_table(entry)) }

@@ -54,6 +54,7 @@ impl<L: Link> Switches<L> {
         }
         switch.queue.clear();
         switch.changed.clear();
+        switch.moves.clear();
         switch.strays.clear();
         switch.sent.clear();
         switch.uncounted.clear();
@@ -101,6 +102,7 @@ impl<L: Link> Switches<L> {
                     Ok(())
                 }
                 Sent::Modify => modified([next(), next()]),
+                Sent::EndOfMove(slot, generation) => self.move_ended(k, (slot, generation), [next(), next()]),
                 Sent::Delete(slot) => self.deleted(k, Some(slot), [next(), next()]),
             };
             if let Err(reason) = done {
@@ -117,8 +119,9 @@ impl<L: Link> Switches<L> {
         let Some(error) = error else {
             self.switches[k].status.inserted += 1;
             self.set_state(slot, k, State::Present);
-            if is_unwanted {
-                self.enqueue(slot, k, State::DeleteQueued);
+            match is_unwanted {
+                true => self.enqueue(slot, k, State::DeleteQueued),
+                false => self.plan_end_of_move(slot, k),
             }
             return;
         };
@@ -130,6 +133,23 @@ impl<L: Link> Switches<L> {
         }
         // All switches have the same flows.
         self.withdraw(slot);
+    }
+
+    /// Takes note that a flow is pending no more. A switch that refuses the change goes on as before: the flow
+    /// still moves when none of its packets is on the way. It is changed again after the next connection.
+    fn move_ended(
+        &mut self,
+        k: usize,
+        (slot, generation): (u32, u8),
+        results: [Written; 2],
+    ) -> Result<(), String> {
+        if results.contains(&Err(WriteError::Missing)) {
+            return modified(results);
+        }
+        if results.iter().any(Result::is_err) && self.state(slot, k) == State::Present {
+            self.set_pending(slot, k, generation);
+        }
+        Ok(())
     }
 
     fn deleted(&mut self, k: usize, slot: Option<u32>, results: [Written; 2]) -> Result<(), String> {

@@ -30,6 +30,7 @@ impl<L: Link> Switches<L> {
             writes.push(Write::Delete(stray));
             switch.sent.push(Sent::Stray);
         }
+        self.end_moves(k, &mut writes);
         while writes.len() + 2 <= BATCH
             && let Some((slot, life)) = self.switches[k].queue.pop_front()
         {
@@ -55,7 +56,8 @@ impl<L: Link> Switches<L> {
                 self.switches[k].unread.push_back((slot, life));
             }
             State::InsertQueued => {
-                writes.extend(Direction::ALL.map(|direction| Write::Insert { slot, direction, flow }));
+                self.begin_move(slot, k);
+                writes.extend(self.entries_of(slot, k).into_iter().flatten().map(Write::Insert));
                 self.switches[k].sent.push(Sent::Insert(slot));
                 self.set_state(slot, k, State::InsertSent);
             }
@@ -72,8 +74,7 @@ impl<L: Link> Switches<L> {
         let place = &self.flows[slot as usize];
         let Some(occupant) = place.occupant.as_ref().filter(|_| place.life == life) else { return };
         if occupant.states[k] == State::Present {
-            let flow = occupant.flow;
-            writes.extend(Direction::ALL.map(|direction| Write::Modify { slot, direction, flow }));
+            writes.extend(self.entries_of(slot, k).into_iter().flatten().map(Write::Modify));
             self.switches[k].sent.push(Sent::Modify);
         }
     }

@@ -1,8 +1,8 @@
 //! Reconciliation: reads what a switch has after each connection, and writes the difference.
 
-use super::{Phase, Slot, State, Switches};
+use super::{FoundFlow, Phase, Slot, State, Switches};
 use crate::flow::{Direction, key};
-use crate::link::{Found, Link};
+use crate::link::{FlowEntry, Found, Link};
 use gatun_offload::OffloadedFlow;
 
 /// Maximum number of entries that belong to nobody. A switch with more gets no flows.
@@ -27,14 +27,16 @@ impl<L: Link> Switches<L> {
 
     pub(super) fn found(&mut self, k: usize, found: &[Found]) {
         for entry in found {
-            let known = entry.entry.filter(|(slot, direction, flow)| {
-                *slot < self.flows_max && key(flow, *direction) == entry.key
-            });
+            let known =
+                entry.entry.filter(|of| of.slot < self.flows_max && key(&of.flow, of.direction) == entry.key);
             let switch = &mut self.switches[k];
-            if let Some((slot, direction, flow)) = known {
-                let (of, directions) = switch.found.entry(slot).or_insert((flow, 0));
-                if of.session == flow.session && *of == flow {
-                    *directions |= direction.bit();
+            if let Some(FlowEntry { slot, direction, flow, pending }) = known {
+                switch.moves.note_generation(slot, pending);
+                let of = switch.found.entry(slot).or_insert(FoundFlow { flow, directions: 0, pending: 0 });
+                if of.flow == flow {
+                    of.directions |= direction.bit();
+                    // One of the two may have been changed before the connection was lost.
+                    of.pending = of.pending.max(pending);
                     continue;
                 }
             }
@@ -48,13 +50,13 @@ impl<L: Link> Switches<L> {
     /// Compares what was found with the flows of the account, and queues the difference.
     pub(super) fn all_found(&mut self, k: usize) {
         let found = std::mem::take(&mut self.switches[k].found);
-        let mut directions = vec![0; self.flows.len()];
-        for (slot, (flow, bits)) in found {
+        let mut having = vec![(0, 0); self.flows.len()];
+        for (slot, FoundFlow { flow, directions: bits, pending }) in found {
             let occupant = self.flows.get(slot as usize).and_then(|slot| slot.occupant.as_ref());
             let is_same = occupant.is_some_and(|occupant| occupant.flow == flow);
             if is_same || bits == Direction::BOTH && self.adopt(slot, &flow) {
-                directions.resize(directions.len().max(self.flows.len()), 0);
-                directions[slot as usize] = bits;
+                having.resize(having.len().max(self.flows.len()), (0, 0));
+                having[slot as usize] = (bits, pending);
             } else {
                 self.stray(k, &flow, bits);
             }
@@ -63,22 +65,24 @@ impl<L: Link> Switches<L> {
             self.switches[k].strays.clear();
         }
         self.enter_phase(k, Phase::Ready);
-        for (slot, bits) in (0u32..).zip(directions) {
-            self.reconcile(k, slot, bits);
+        for (slot, found) in (0u32..).zip(having) {
+            self.reconcile(k, slot, found);
         }
         let status = &mut self.switches[k].status;
         status.found = status.flows;
         self.switches[k].round = (0, self.now);
     }
 
-    /// Queues the difference of a flow.
-    fn reconcile(&mut self, k: usize, slot: u32, bits: u8) {
+    /// Queues the difference of a flow from what was found: its directions, and its generation.
+    fn reconcile(&mut self, k: usize, slot: u32, (bits, pending): (u8, u8)) {
         let Some(occupant) = &self.flows[slot as usize].occupant else { return };
         let is_wanted = !occupant.is_removing && occupant.refusal.is_none();
         let flow = occupant.flow;
         match (is_wanted, bits) {
             (true, Direction::BOTH) => {
                 self.set_state(slot, k, State::Present);
+                self.set_pending(slot, k, pending);
+                self.plan_end_of_move(slot, k);
                 self.read_first(slot, k);
             }
             (true, _) if !self.rules.write_missing => self.set_state(slot, k, State::Present),

@@ -91,8 +91,8 @@ fn event(kind: u8, message: &[u8], own: &mut ProgramCounts) -> Option<Event> {
 /// Reads an entry. One that counts as Gatun's is exactly what Gatun would write.
 fn found(entry: &TableEntry) -> Option<gatun_p4_controller::link::Found> {
     let found = program().found(entry)?;
-    if let Some((slot, direction, flow)) = &found.entry {
-        let written = program().entry(*slot, *direction, flow);
+    if let Some(of) = &found.entry {
+        let written = program().entry(of);
         assert_eq!(written.table_id, entry.table_id);
         assert_eq!(program().found(&written), Some(found));
     }

@@ -14,6 +14,7 @@ use gatun_nat::reconfigure::Outline;
 use gatun_nat::{Instant, Nat, Plan, Verdict};
 use gatun_offload::OffloadedFlow;
 use gatun_p4_controller::flow::Direction;
+use gatun_p4_controller::link::FlowEntry;
 use gatun_p4_controller::program::{ConstantTos, Limits, Program};
 use gatun_p4runtime::p4::v1::{TableEntry, field_match::FieldMatchType, table_action};
 use gatun_p4runtime::p4info_from_text;
@@ -169,7 +170,8 @@ impl Pipeline {
             }
             let is_free = |slot: &u32| self.installed.values().all(|(other, _)| other != slot);
             let slot = (0..).find(is_free).unwrap();
-            let entries = Direction::ALL.map(|direction| self.controller.entry(slot, direction, flow));
+            let of = |direction| FlowEntry { slot, direction, flow: *flow, pending: 0 };
+            let entries = Direction::ALL.map(|direction| self.controller.entry(&of(direction)));
             let inserted = entries.iter().map(|entry| compiled(&self.controller, entry));
             let inserted: Vec<Flow> = inserted.collect();
             let inserted = inserted.into_iter().map(|entry| vec![insert(&mut self.switch, entry)]).collect();

@@ -29,6 +29,7 @@ class Switch {
     mark(this.node, "data-gone", String(one.phase === "gone"));
     const numbers = [
       [one.changing, "being changed"],
+      [one.moving, "moving"],
       [one.unknown, "unknown"],
       [one.refused, "refused"],
     ];

@@ -184,6 +184,12 @@ pub(super) const FAST_PATHS: &[Metric] = &[
         "Sessions in the switch.",
     ),
     gauge(
+        "offload_switch_moving_sessions",
+        SWITCH,
+        |v, s| by_switch(v, s, |switch| switch.moving),
+        "Sessions that are moving into the switch: their packets still go through Gatun while earlier ones are on their way through it, so that none is overtaken.",
+    ),
+    gauge(
         "offload_switch_unknown_sessions",
         SWITCH,
         |v, s| by_switch(v, s, |switch| switch.unknown),

@@ -230,7 +230,7 @@ fn show(
     shown.phase_s = now.saturating_sub(switch.since).as_secs();
     shown.why.clone_from(&switch.reason);
     shown.sessions = switch.flows.into();
-    shown.changing = switch.changing.into();
+    (shown.changing, shown.moving) = (switch.changing.into(), switch.moving.into());
     shown.unknown = switch.unknown.into();
     (shown.inserted, shown.deleted) = (switch.inserted, switch.deleted);
     (shown.refused, shown.strays) = (switch.refused, switch.strays);
@@ -258,6 +258,7 @@ mod tests {
             flows: 0,
             found: 1,
             changing: 0,
+            moving: 0,
             unknown: 0,
             inserted: 0,
             deleted: 1,

@@ -299,6 +299,7 @@ fn describe(switch: &OffloadSwitch) -> String {
     let mut said = format!("{name} ({address}): {phase}, {}", counted(switch.sessions, "session"));
     for (count, what) in [
         (switch.changing, "changing"),
+        (switch.moving, "moving"),
         (switch.unknown, "unknown"),
         (switch.refused, "refused"),
         (switch.left_out, "routes or next hops without room"),

@@ -347,11 +347,13 @@ fn switches_are_shown_with_their_fill_and_reasons(browser: &Browser) {
     let (given, full) = ("1,200 sessions given to the switches, 250/s", "900 of 1,000, 90\u{a0}%");
     let translated = "5,000 packets translated by the switches";
     let in_use = json!([["good", "edge: in use for 1\u{a0}min 01\u{a0}s", "900 sessions", "2 refused"]]);
+    let moving =
+        json!([["good", "edge: in use for 1\u{a0}min 01\u{a0}s", "900 sessions", "12 moving", "2 refused"]]);
     let refused = format!("{given}; refused: 7 (table full)");
     let expected = json!([
         [in_use, ["warn", full], refused, translated, [["no_entry", "100", "–", "0", "0"]]],
         [
-            in_use,
+            moving,
             ["warn", full],
             refused,
             translated,

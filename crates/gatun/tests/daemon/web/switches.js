@@ -4,7 +4,7 @@ return (async () => {
   const watch = new EventTarget();
   const switches = new Switches(watch);
   const counter = (name, value) => ({ name, value });
-  const one = { name: 'edge', phase: 'ready', phase_s: 61, why: 'old', sessions: 900, changing: 0, unknown: 0, refused: 2, to_controller: [counter('no_entry', 100)], over_limit: [], dropped: [] };
+  const one = { name: 'edge', phase: 'ready', phase_s: 61, why: 'old', sessions: 900, changing: 0, moving: 0, unknown: 0, refused: 2, to_controller: [counter('no_entry', 100)], over_limit: [], dropped: [] };
   const usual = { state: 'on', why: null, error: null, sessions: 900, sessions_max: 1000, installed: 1200, installed_per_second: 250, refused_full: 7, refused_unready: 0, refused_other: 0, packets: 5000 };
   const see = (at, offload) => {
     watch.now = { at, offload };
@@ -17,7 +17,7 @@ return (async () => {
     const rows = [...section.querySelectorAll('#switches-reasons tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent));
     return [boxes, [fill.dataset.level, fill.getAttribute('aria-valuetext')], text('switches-sub'), text('switches-more'), rows];
   };
-  const later = { ...one, to_controller: [counter('no_entry', 300)], over_limit: [counter('tcp_flags', 400)] };
+  const later = { ...one, moving: 12, to_controller: [counter('no_entry', 300)], over_limit: [counter('tcp_flags', 400)] };
   const down = { ...one, phase: 'down', why: 'connection refused', sessions: 0, unknown: 900, refused: 0, to_controller: [] };
   return [
     see(1000, { ...usual, switches: [one] }),

@@ -63,7 +63,7 @@ fn with_switches(switches: u8, rules: SwitchRules) -> Setup {
 
 #[test]
 fn no_entry_of_a_switch_outlives_its_binding_whatever_happens_to_the_switch() {
-    let (mut installed, mut adopted) = (0, 0);
+    let (mut installed, mut adopted, mut moved, mut ended) = (0, 0, 0, 0);
     for seed in 0..SEEDS {
         let switches = 1 + (seed % 2) as u8;
         let setup = with_switches(switches, SwitchRules::default());
@@ -77,8 +77,11 @@ fn no_entry_of_a_switch_outlives_its_binding_whatever_happens_to_the_switch() {
         };
         installed += world.installed;
         adopted += world.adopted;
+        moved += world.moves().0;
+        ended += world.moves().1;
     }
-    assert!(installed > 500 && adopted > 50, "{installed} {adopted}");
+    let reached = (installed, adopted, moved, ended);
+    assert!(installed > 500 && adopted > 50 && moved > 500 && ended > 500, "{reached:?}");
 }
 
 #[test]
@@ -90,6 +93,7 @@ fn each_rule_of_the_account_of_switches_matters() {
         ("count_removed", SwitchRules { count_removed: false, ..all }, "never taken"),
         ("delete_strays", SwitchRules { delete_strays: false, ..all }, "without a session"),
         ("write_missing", SwitchRules { write_missing: false, ..all }, "entries"),
+        ("end_pending", SwitchRules { end_pending: false, ..all }, "stays pending"),
     ];
     for (name, rules, promise) in without {
         let breaks = |seed| run(seed, &switch_history(seed, STEPS, 1), with_switches(1, rules)).err();

@@ -32,7 +32,7 @@ fn main() -> ExitCode {
             }
         }
     }
-    let (mut installed, mut lost, mut seen) = (0, 0, 0);
+    let (mut installed, mut lost, mut seen, mut moved) = (0, 0, 0, 0);
     for seed in seed..seed.saturating_add(histories) {
         let ops = match switches {
             0 => history(seed, steps),
@@ -45,6 +45,7 @@ fn main() -> ExitCode {
                 installed += world.installed;
                 lost += world.lost_records;
                 seen += world.seen;
+                moved += world.moves().0;
             }
             Err(failure) => {
                 let (ops, failure) = shrink(seed, &ops, setup).unwrap_or((ops, failure));
@@ -54,7 +55,10 @@ fn main() -> ExitCode {
             }
         }
     }
-    println!("{histories} histories: {installed} entries, {seen} questions answered, {lost} records lost");
+    println!(
+        "{histories} histories: {installed} entries, {seen} questions answered, {lost} records lost, {moved} packets \
+         of moving flows translated"
+    );
     ExitCode::SUCCESS
 }
 

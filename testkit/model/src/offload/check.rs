@@ -21,6 +21,9 @@ impl World {
     /// Promises after each step.
     pub(super) fn holds(&self) -> Broken {
         let table = self.table.borrow();
+        for switch in &table.switches {
+            promise(switch.broken.is_none(), || switch.broken.clone().unwrap_or_default())?;
+        }
         for (worker, shard) in (0u8..).zip(&self.shards) {
             let shard = shard.borrow();
             let nat = &shard.nat;

@@ -100,7 +100,25 @@ pub fn switch_history(seed: u64, steps: usize, switches: u8) -> Vec<Op> {
             _ => op,
         }
     };
-    history(seed, steps).into_iter().map(&mut step).collect()
+    let ops = history(seed, steps).into_iter().map(&mut step);
+    // Beside the other steps, which stay the same.
+    let mut of_port = Rng::new(seed ^ 0xecc0_ecc0);
+    ops.flat_map(|op| with_port(op, &mut of_port, switches)).collect()
+}
+
+/// Adds what the port towards the engine does after a step. A switch that has executed requests may have new
+/// entries: their flows move if packets come before and after those that the engine gives back.
+fn with_port(op: Op, rng: &mut Rng, switches: u8) -> Vec<Op> {
+    let loses = rng.one_in(4);
+    let give_back = |switch, frames| Op::GiveBack { switch, frames, loses };
+    match op {
+        Op::Serve { switch, .. } if rng.one_in(3) => {
+            let busy = Op::Busy { packets: 1 + rng.small(3) };
+            vec![op, busy, give_back(switch, 10 * rng.small(6)), busy]
+        }
+        _ if rng.one_in(3) => vec![op, give_back(rng.small(switches), 1 + rng.small(6))],
+        _ => vec![op],
+    }
 }
 
 fn fault(rng: &mut Rng) -> SwitchFault {

@@ -13,6 +13,8 @@
 //! - Each packet has one fate: translated packets of the table are credited exactly once, or lost with a
 //!   killed manager.
 //! - A session's lifetime includes the last packet that the table has translated, before its release.
+//! - No packet of a session that moves into a switch is overtaken, unless it has been pending for
+//!   `gatun_p4_controller::PENDING_MAX`: the controller changes entries that are pending for longer.
 //! - Whenever everything has come to rest, entries and marks are the same set; at the end nothing is left.
 
 mod check;
@@ -22,6 +24,7 @@ mod setup;
 mod step;
 mod switch;
 mod switch_link;
+mod switch_moves;
 mod table;
 mod target;
 mod world;

@@ -43,6 +43,8 @@ pub enum Op {
     Room { shard: u8, batches: u8 },
     /// A switch executes requests.
     Serve { switch: u8, requests: u8 },
+    /// The engine gives back packets of a switch, or loses their echoes.
+    GiveBack { switch: u8, frames: u8, loses: bool },
     /// Something happens to a switch.
     Fault { switch: u8, fault: SwitchFault },
     /// Switches offload on or off.

@@ -1,11 +1,13 @@
 //! A P4 switch that translates, and its connection to the controller: slow, refusing, cut off, restarted.
 
+use super::switch_moves::EnginePort;
 use gatun_nat::counters::Count;
 use gatun_nat::feed::Flow;
 use gatun_offload::OffloadedFlow;
+use gatun_p4_controller::PENDING_MAX;
 use gatun_p4_controller::flow::{self, Direction};
-use gatun_p4_controller::link::{Counted, Event, Found, Request, Write, WriteError};
-use std::collections::{BTreeMap, VecDeque};
+use gatun_p4_controller::link::{Counted, Event, FlowEntry, Found, Request, Write, WriteError};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Flows that the tables of a switch have room for.
 const CAPACITY: u32 = 12;
@@ -39,11 +41,31 @@ struct Counter {
     last: Option<(u64, Flow)>,
 }
 
+/// Entry of a switch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ModelEntry {
+    of: FlowEntry,
+    /// Time when the controller heard of it on this connection, ms.
+    told: Option<u64>,
+    /// True if the switch has refused to change it on this connection.
+    is_kept: bool,
+}
+
+impl From<FlowEntry> for ModelEntry {
+    fn from(of: FlowEntry) -> ModelEntry {
+        ModelEntry { of, told: None, is_kept: false }
+    }
+}
+
 /// A switch.
 #[derive(Debug, Default)]
 pub(super) struct ModelSwitch {
-    pub(super) entries: BTreeMap<flow::Key, (u32, Direction, OffloadedFlow)>,
+    pub(super) entries: BTreeMap<flow::Key, ModelEntry>,
+    pub(super) engine_port: EnginePort,
     counters: BTreeMap<(u32, Direction), Counter>,
+    /// Counters of entries of an earlier controller that the present one has not read: nobody knows which of
+    /// their packets came since.
+    unread: BTreeSet<(u32, Direction)>,
     has_program: bool,
     is_reachable: bool,
     /// Number of the open connection, and whether it is open.
@@ -52,6 +74,10 @@ pub(super) struct ModelSwitch {
     requests: VecDeque<(u64, Request)>,
     events: VecDeque<Event>,
     refusals: u8,
+    /// Entries whose pending state the controller has ended.
+    pub(super) ended: u64,
+    /// First broken promise of a pending entry.
+    pub(super) broken: Option<String>,
 }
 
 impl ModelSwitch {
@@ -71,9 +97,11 @@ impl ModelSwitch {
         self.events.pop_front()
     }
 
-    /// Time and flow of the last packet of a counter, if the controller has been told its present count.
-    pub(super) fn last(&self, counted: &Counted) -> Option<(u64, Flow)> {
-        let counter = self.counters.get(&(counted.slot, counted.direction))?;
+    /// Time and flow of the last packet of a counter, if the controller has been told its present count, and
+    /// knows of the packet by that.
+    pub(super) fn last(&mut self, counted: &Counted) -> Option<(u64, Flow)> {
+        let is_first = self.unread.remove(&(counted.slot, counted.direction));
+        let counter = self.counters.get(&(counted.slot, counted.direction)).filter(|_| !is_first)?;
         let Count { packets, bytes } = counted.count;
         let is_counted = counter.count == Count { packets, bytes: bytes + ETHERNET * packets };
         counter.last.filter(|_| is_counted)
@@ -81,16 +109,48 @@ impl ModelSwitch {
 
     /// Translates a packet, if it has an entry for it.
     pub(super) fn translate(&mut self, key: flow::Key, bytes: u64, ends: bool, now: u64) -> bool {
-        let Some(entry) = self.entries.get(&key).filter(|_| !ends) else { return false };
-        let counter = self.counters.entry((entry.0, entry.1)).or_default();
+        if ends {
+            return false;
+        }
+        let of = self.entries.get(&key).map(|entry| entry.of);
+        match self.engine_port.pass(key, of) {
+            Err(overtaken) => self.broken = self.broken.take().or(Some(overtaken)),
+            Ok(true) => return false,
+            Ok(false) => {}
+        }
+        let Some(FlowEntry { slot, direction, flow, .. }) = of else { return false };
+        let counter = self.counters.entry((slot, direction)).or_default();
         counter.count += Count { packets: 1, bytes: bytes + ETHERNET };
-        counter.last = Some((now, entry.2.session.flow));
+        counter.last = Some((now, flow.session.flow));
         true
     }
 
     /// Flows with at least one entry.
     pub(super) fn flows(&self) -> impl Iterator<Item = &OffloadedFlow> {
-        self.entries.values().map(|entry| &entry.2)
+        self.entries.values().map(|entry| &entry.of.flow)
+    }
+
+    /// The controller hears of all entries that there are.
+    pub(super) fn tell(&mut self, now: u64) {
+        self.entries.values_mut().for_each(|entry| _ = entry.told.get_or_insert(now));
+    }
+
+    /// Checks after a turn of the controller that it has ended what was pending for too long, if the switch
+    /// has answered all requests.
+    pub(super) fn check_pending(&mut self, now: u64) {
+        let is_change = |(connection, request): &(u64, Request)| {
+            *connection == self.connection && !matches!(request, Request::Count(_))
+        };
+        if !self.is_open || !self.events.is_empty() || self.requests.iter().any(is_change) {
+            return;
+        }
+        let max = PENDING_MAX.as_millis() as u64;
+        let is_late = |told: Option<u64>| told.is_some_and(|told| now >= told + max);
+        let late = |entry: &&ModelEntry| entry.of.pending != 0 && !entry.is_kept && is_late(entry.told);
+        if let Some(entry) = self.entries.values().find(late) {
+            let late = || format!("an entry stays pending: {entry:?}");
+            self.broken.get_or_insert_with(late);
+        }
     }
 
     /// Ends the connection. Requests that the switch has got stay with it.
@@ -106,6 +166,8 @@ impl ModelSwitch {
     pub(super) fn forget_controller(&mut self) {
         self.is_open = false;
         self.events.clear();
+        self.engine_port.forget_controller(self.entries.values().map(|entry| entry.of));
+        self.unread = self.entries.values().map(|entry| (entry.of.slot, entry.of.direction)).collect();
     }
 
     pub(super) fn fault(&mut self, fault: SwitchFault) {
@@ -119,6 +181,7 @@ impl ModelSwitch {
                 self.close();
                 self.entries.clear();
                 self.counters.clear();
+                self.engine_port.restart();
                 self.requests.clear();
                 self.has_program = fault == SwitchFault::Reboot;
             }
@@ -158,10 +221,11 @@ impl ModelSwitch {
         if is_empty {
             self.entries.clear();
         }
+        self.entries.values_mut().for_each(|entry| *entry = entry.of.into());
         let connection = self.connection;
         self.events.push_back(Event::Connected { connection, is_empty, capacity: CAPACITY });
         let found: Vec<Found> =
-            self.entries.iter().map(|(&key, &entry)| Found { key, entry: Some(entry) }).collect();
+            self.entries.iter().map(|(&key, entry)| Found { key, entry: Some(entry.of) }).collect();
         self.events.extend(found.chunks(FOUND).map(|part| Event::Found(part.to_vec())));
         self.events.push_back(Event::AllFound);
     }
@@ -191,25 +255,37 @@ impl ModelSwitch {
     fn write(&mut self, write: &Write) -> Result<(), WriteError> {
         match *write {
             Write::Delete(key) => self.entries.remove(&key).map(drop).ok_or(WriteError::Missing),
-            Write::Modify { slot, direction, flow } => {
-                let entry = self.entries.get_mut(&flow::key(&flow, direction)).ok_or(WriteError::Missing)?;
-                *entry = (slot, direction, flow);
+            Write::Modify(of) => {
+                let is_refused = self.refuses();
+                let entry = self.entries.get_mut(&flow::key(&of.flow, of.direction));
+                let entry = entry.ok_or(WriteError::Missing)?;
+                if let Some(refusal) = is_refused {
+                    entry.is_kept = true;
+                    return Err(refusal);
+                }
+                self.ended += u64::from(entry.of.pending != 0 && of.pending == 0);
+                entry.of = of;
                 Ok(())
             }
-            Write::Insert { slot, direction, flow } => {
-                if self.refusals > 0 {
-                    self.refusals -= 1;
-                    let other = WriteError::Other("refused".into());
-                    return Err(if self.refusals.is_multiple_of(2) { WriteError::Full } else { other });
+            Write::Insert(of) => {
+                if let Some(refusal) = self.refuses() {
+                    return Err(refusal);
                 }
-                let key = flow::key(&flow, direction);
+                let key = flow::key(&of.flow, of.direction);
                 if self.entries.contains_key(&key) {
                     return Err(WriteError::Exists);
                 }
-                self.entries.insert(key, (slot, direction, flow));
+                self.entries.insert(key, of.into());
                 Ok(())
             }
         }
+    }
+
+    /// Refuses an entry, if it is to.
+    fn refuses(&mut self) -> Option<WriteError> {
+        self.refusals = self.refusals.checked_sub(1)?;
+        let other = WriteError::Other("refused".into());
+        Some(if self.refusals.is_multiple_of(2) { WriteError::Full } else { other })
     }
 }
 

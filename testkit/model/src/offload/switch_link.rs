@@ -27,6 +27,9 @@ impl Link for SwitchLink {
     fn receive(&mut self) -> Option<Event> {
         let entries = &mut *self.table.borrow_mut();
         let event = entries.switches[self.number].next_event()?;
+        if matches!(event, Event::Written(_) | Event::AllFound) {
+            entries.switches[self.number].tell(entries.now);
+        }
         if let Event::Counted { counters, .. } = &event {
             entries.note_last(self.number, counters);
         }

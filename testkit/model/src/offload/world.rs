@@ -17,6 +17,7 @@ use gatun_nat::{ClearCursor, Extent, Instant, Verdict};
 use gatun_offload::{InstanceSettings, Manager, OffloadedFlow, Settings, Target as _};
 use gatun_p4_controller::Switches;
 use gatun_p4_controller::flow::{Direction, key};
+use gatun_p4_controller::link::FlowEntry;
 use gatun_wire::{HEADROOM, Packet};
 use std::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -157,6 +158,11 @@ impl World {
             Op::Serve { switch, requests } => {
                 let switches = &mut self.table.borrow_mut().switches;
                 switches.get_mut(usize::from(switch)).iter_mut().for_each(|s| s.serve(requests.into()));
+            }
+            Op::GiveBack { switch, frames, loses } => {
+                let switches = &mut self.table.borrow_mut().switches;
+                let switch = switches.get_mut(usize::from(switch));
+                switch.into_iter().for_each(|s| s.engine_port.give_back(frames.into(), loses));
             }
             Op::Fault { switch, fault } => self.fault(switch, fault),
             Op::Room { shard, batches } => {
@@ -303,7 +309,9 @@ impl World {
         // Packets that were queued before an installation have left.
         self.table.borrow_mut().all.values_mut().for_each(|entry| entry.is_pending = false);
         let now = Duration::from_millis(self.now);
-        self.manager.turn(&|| now) >= Duration::from_millis(5)
+        let is_idle = self.manager.turn(&|| now) >= Duration::from_millis(5);
+        self.table.borrow_mut().switches.iter_mut().for_each(|switch| switch.check_pending(self.now));
+        is_idle
     }
 
     fn work(&mut self, shard: u8, commands: usize) -> Result<(), String> {
@@ -438,7 +446,8 @@ impl World {
             // Every other time one entry of the two.
             let n = 1 + self.generation as usize % 2;
             for direction in Direction::ALL.into_iter().take(n) {
-                switch.entries.insert(key(&flow, direction), (11, direction, flow));
+                let of = FlowEntry { slot: 11, direction, flow, pending: 0 };
+                switch.entries.insert(key(&flow, direction), of.into());
             }
             return;
         }
@@ -473,6 +482,16 @@ impl World {
         }
         self.note();
         self.nothing_left()
+    }
+}
+
+impl World {
+    /// Packets that pending entries of switches have translated, and entries whose pending state the controller
+    /// has ended.
+    pub fn moves(&self) -> (u64, u64) {
+        let table = self.table.borrow();
+        let sum = |of: fn(&ModelSwitch) -> u64| table.switches.iter().map(of).sum();
+        (sum(|switch| switch.engine_port.moved), sum(|switch| switch.ended))
     }
 }
 

@@ -101,7 +101,10 @@ impl ModelSwitch {
     /// knows of the packet by that.
     pub(super) fn last(&mut self, counted: &Counted) -> Option<(u64, Flow)> {
         let is_first = self.unread.remove(&(counted.slot, counted.direction));
-        let counter = self.counters.get(&(counted.slot, counted.direction)).filter(|_| !is_first)?;
+        let counter = self.counters.get_mut(&(counted.slot, counted.direction))?;
+        if is_first {
+            counter.last = None;
+        }
         let Count { packets, bytes } = counted.count;
         let is_counted = counter.count == Count { packets, bytes: bytes + ETHERNET * packets };
         counter.last.filter(|_| is_counted)

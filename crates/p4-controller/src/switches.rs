@@ -175,8 +175,8 @@ pub struct SwitchStatus {
     pub found: u32,
     /// Gauge: flows whose insertion or removal is in progress.
     pub changing: u32,
-    /// Gauge: flows whose entries are pending: packets may still go through the engine, so that none of them is
-    /// overtaken. At most [`PENDING_MAX`] after the insertion.
+    /// Gauge: flows whose entries are pending: packets may still go through the engine, so that none of them
+    /// is overtaken. At most [`PENDING_MAX`] after the insertion.
     pub moving: u32,
     /// Gauge: flows of which it is not known whether the switch has them.
     pub unknown: u32,

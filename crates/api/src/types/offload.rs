@@ -49,8 +49,8 @@ structs! {
         pub sessions: u64,
         /// Sessions that are being inserted or removed.
         pub changing: u64,
-        /// Sessions that are moving into the switch: their packets still go through Gatun while earlier ones are
-        /// on their way through it, for about a second at most, so that none is overtaken.
+        /// Sessions that are moving into the switch: their packets still go through Gatun while earlier ones
+        /// are on their way through it, for about a second at most, so that none is overtaken.
         pub moving: u64,
         /// Sessions that the switch may or may not have, because it is not connected. Their ports stay
         /// reserved.

@@ -135,8 +135,9 @@ impl<L: Link> Switches<L> {
         self.withdraw(slot);
     }
 
-    /// Takes note that a flow is pending no more. A switch that refuses the change goes on as before: the flow
-    /// still moves when none of its packets is on the way. It is changed again after the next connection.
+    /// Takes note that a flow is pending no more. A switch that refuses the change goes on as before: the
+    /// flow still moves when none of its packets is on the way. It is changed again after the next
+    /// connection.
     fn move_ended(
         &mut self,
         k: usize,

@@ -1,11 +1,12 @@
-//! Moves of flows into a switch, so that their packets overtake none that the engine still has (decision 0111).
+//! Moves of flows into a switch: their packets overtake none that the engine still has (decision 0111).
 //!
 //! ```text
 //!   inserted with a generation -> pending -> PENDING_MAX after the answer -> changed to 0
 //! ```
-//! Packets of a pending entry go to the engine until one arrives while none of the flow is on its way through it.
-//! The switch decides that by registers, whose places several flows share: a flow has another generation than the
-//! last one of its place. The account only ends what is still pending after [`PENDING_MAX`].
+//! Packets of a pending entry go to the engine until one arrives while none of the flow is on its way
+//! through it. The switch decides that by registers, whose places several flows share: a flow has another
+//! generation than the last one of its place. The account only ends what is still pending after
+//! [`PENDING_MAX`].
 
 use super::{BATCH, Sent, State, Switches};
 use crate::flow::Direction;
@@ -13,13 +14,14 @@ use crate::link::{FlowEntry, Link, Write};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Longest time that an entry stays pending after the switch has confirmed it. A flow with pauses as long as the
-/// way through the engine, at most some tens of milliseconds, has moved long before; one without such pauses has
-/// to move at last, and may be reordered then. The longer the time, the more packets are the engine's, and the
-/// more changes wait.
+/// Longest time that an entry stays pending after the switch has confirmed it. A flow with pauses as long as
+/// the way through the engine, at most some tens of milliseconds, has moved long before; one without such
+/// pauses has to move at last, and may be reordered then. The longer the time, the more packets are the
+/// engine's, and the more changes wait.
 pub const PENDING_MAX: Duration = Duration::from_secs(1);
 
-/// Places of a program's registers for flows, each with one for each direction (`PENDING` in `p4/headers.p4`).
+/// Places of a program's registers for flows, each with one for each direction (`PENDING` in
+/// `p4/headers.p4`).
 const PLACES: usize = 1 << 16;
 /// Maximum number of moves in a request, so that insertions and removals have the other half of it.
 const MOVES: usize = BATCH / 4;

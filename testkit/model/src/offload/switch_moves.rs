@@ -10,7 +10,7 @@ const PLACES: u32 = 1 << 17;
 /// Generation, and number of a packet of it.
 type Value = (u8, u32);
 
-/// What is on its way through the engine, in order.
+/// Frame on its way through the engine.
 #[derive(Clone, Copy, Debug)]
 enum Frame {
     /// Packet with this key.

@@ -486,8 +486,8 @@ impl World {
 }
 
 impl World {
-    /// Packets that pending entries of switches have translated, and entries whose pending state the controller
-    /// has ended.
+    /// Packets that pending entries of switches have translated, and entries whose pending state the
+    /// controller has ended.
     pub fn moves(&self) -> (u64, u64) {
         let table = self.table.borrow();
         let sum = |of: fn(&ModelSwitch) -> u64| table.switches.iter().map(of).sum();

@@ -218,7 +218,7 @@ async def play(switch):
     task = asyncio.create_task(collect())
     await switch.write(list(host()))
     await given(switch, queue, inside)
-    await switch.write([fy.P4PacketOut(frame4((SERVER_MAC, MAC2), *OUTSIDE, 63), reserved=0, port=2)])
+    await switch.write([fy.P4PacketOut(frame4((SERVER_MAC, MAC2), *OUTSIDE, 63), kind=0, port=2)])
     assert await outside.receive() == frame4((SERVER_MAC, MAC2), *OUTSIDE, 63)
     print("packets to and from the controller", flush=True)
 

@@ -3,7 +3,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`hosts`] | a sandbox with network namespaces, and processes in them |
-//! | [`peers`] | programs that take part: an echo server, etcd, iperf3, tayga, testpmd |
+//! | [`peers`] | programs that take part: an echo server, etcd, iperf3, tayga, testpmd; a proxy that delays |
 //! | [`packet`] | single packets, built and checked by etherparse |
 //! | [`traffic`] | packets of many subscribers, a generator of them, and the judge of what arrives |
 //! | [`plot`] | charts as SVG |
@@ -44,7 +44,7 @@ pub use hosts::{
     refusal_but_to_root, run, run_for, run_test, topology, wait_until,
 };
 pub use manifest::Manifest;
-pub use peers::{ECHO_PORT, EtcdMembers, EtcdPlace, EtcdTls, Iperf, echo, tayga, testpmd};
+pub use peers::{ECHO_PORT, EtcdMembers, EtcdPlace, EtcdTls, Iperf, Proxy, ProxyMode, echo, tayga, testpmd};
 pub use readable::unreadable;
 pub use requirement::{find_program, linux, missing, skip};
 

@@ -92,7 +92,12 @@ pub enum Answer {
     /// Number of a lease, and its length, ms.
     Granted(i64, u64),
     /// The lease was renewed.
-    Renewed,
+    Renewed {
+        /// Random number of the coordinator.
+        store: u64,
+        /// Revision of its data.
+        revision: i64,
+    },
     /// There is no such lease. A write with it was not done.
     NoLease,
     /// The lease has ended.
@@ -121,6 +126,8 @@ pub enum StoreError {
     Unknown(String),
     /// It was refused, and will be refused again: a wrong password, a missing right.
     Refused(String),
+    /// It answers, and its data are older than those that it had, or are others: no answer counts.
+    Old(String),
     /// The watch has ended: read, and watch again.
     WatchEnded(String),
     /// It was not done: too many requests wait.
@@ -135,6 +142,7 @@ impl fmt::Display for StoreError {
             StoreError::Unreachable(why) => write!(f, "etcd cannot be reached: {why}"),
             StoreError::Unknown(why) => write!(f, "etcd gave no certain answer: {why}"),
             StoreError::Refused(why) => write!(f, "etcd refuses: {why}"),
+            StoreError::Old(why) => write!(f, "etcd {why}"),
             StoreError::WatchEnded(why) => write!(f, "etcd has ended the watch: {why}"),
             StoreError::Busy => write!(f, "too many requests to etcd wait for an answer"),
             StoreError::Ended => write!(f, "the client of etcd has ended: restart gatun"),

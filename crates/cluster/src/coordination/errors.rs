@@ -22,7 +22,9 @@ impl Errors {
         let kind = discriminant(asked);
         let Err(error) = answer else {
             // A coordinator that answers can be reached, but may refuse other requests.
-            let stays = |error: &StoreError| matches!(error, StoreError::Refused(_) | StoreError::Unknown(_));
+            let stays = |error: &StoreError| {
+                matches!(error, StoreError::Refused(_) | StoreError::Unknown(_) | StoreError::Old(_))
+            };
             self.0.retain(|(of, error, _)| *of != kind && stays(error));
             return None;
         };

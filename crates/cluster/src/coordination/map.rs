@@ -166,6 +166,23 @@ impl Coordination {
         }
     }
 
+    /// Sets what a former process knew about the store: its number, and the latest revision.
+    pub fn set_seen(&mut self, seen: Option<(u64, i64)>) {
+        if let Some((store, revision)) = seen {
+            (self.map.store, self.map.revision) = (Some(store), revision);
+        }
+    }
+
+    /// Number of the store, and the latest revision that this node knows.
+    pub fn seen(&self) -> Option<(u64, i64)> {
+        Some((self.map.store?, self.map.revision))
+    }
+
+    /// Returns whether an answer of the store is none of data that are older than those of a revision.
+    pub(super) fn is_present(&self, (store, revision): (u64, i64), known: i64) -> bool {
+        self.map.store == Some(store) && revision >= known
+    }
+
     /// Has the map read again.
     pub(super) fn read_again(&mut self, now_ms: u64, after_ms: u64) {
         (self.map.is_live, self.map.watch) = (false, None);
@@ -181,13 +198,14 @@ impl Coordination {
         let is_other = self.map.store.is_some_and(|known| known != store);
         if is_other || revision < self.map.revision {
             let known = self.map.revision;
-            let what = if is_other { "is another one" } else { "has lost data" };
-            self.note(
-                now_ms,
-                format!(
-                    "etcd {what}: revision {revision} after {known}; this node keeps the shards that it knows"
-                ),
-            );
+            let what = match is_other {
+                true => "is another one".to_owned(),
+                false => format!("has lost data: it had revision {known}"),
+            };
+            let error = StoreError::Old(format!("{what}; this node keeps the shards that it knows"));
+            if let Some(error) = self.errors.answered(now_ms, &Purpose::Read, &Err(error)) {
+                self.note(now_ms, error.to_string());
+            }
             self.read_again(now_ms, AGAIN_MS * 10);
             return;
         }

@@ -14,6 +14,8 @@ pub(super) struct Registration {
     /// True if the map was read after the registration.
     is_read: bool,
     is_asked: bool,
+    /// Revision that this node knew when it asked last.
+    asked_at: i64,
     again_ms: u64,
     /// True if another box has this node's name.
     pub(super) is_double: bool,
@@ -90,7 +92,7 @@ impl Coordination {
     }
 
     fn ask(&mut self, now_ms: u64, store: &mut dyn Store, asked: Purpose, call: Call) {
-        self.registration.is_asked = true;
+        (self.registration.is_asked, self.registration.asked_at) = (true, self.map.revision);
         self.submit(now_ms, store, asked, call);
     }
 
@@ -131,6 +133,9 @@ impl Coordination {
         answer: Result<Answer, StoreError>,
     ) {
         let quarter_ms = u64::from(self.settings.timing.timing.lease_ms / 4).max(1);
+        let known = self.registration.asked_at;
+        let is_old = matches!(answer, Ok(Answer::Renewed { store, revision })
+            if !self.is_present((store, revision), known));
         let one = &mut self.registration;
         one.is_asked = false;
         one.again_ms = now_ms + AGAIN_MS.min(quarter_ms);
@@ -146,7 +151,14 @@ impl Coordination {
                     self.read_again(now_ms, 0);
                 }
             }
-            (Purpose::KeepAlive(lease), Ok(Answer::Renewed)) => {
+            // A lease of a store that has lost data: the other nodes may use the store that has them.
+            (Purpose::KeepAlive(_), Ok(Answer::Renewed { .. })) if is_old => {
+                one.again_ms = asked_ms + quarter_ms;
+                if self.map.is_live {
+                    self.read_again(now_ms, 0);
+                }
+            }
+            (Purpose::KeepAlive(lease), Ok(Answer::Renewed { .. })) => {
                 let is_this = matches!(one.step, Step::Registered(of, _) if of == *lease);
                 if is_this {
                     one.renewed_ms = Some(asked_ms);

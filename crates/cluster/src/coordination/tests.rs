@@ -154,7 +154,7 @@ fn the_first_node_writes_the_division_and_registers_only_under_it() {
     let division = entry("division", "shards=1\nown_ports=5", 2);
     test.reads_entries(3, [vec![division], registered.to_vec()].concat());
     let id = test.asked(|call| matches!(call, Call::KeepAlive(_)));
-    test.answer(id, Ok(Answer::Renewed));
+    test.answer(id, Ok(Answer::Renewed { store: 1, revision: 3 }));
     // Records, too.
     test.asked(|call| under(call));
 }
@@ -183,4 +183,63 @@ fn a_node_with_another_division_takes_no_part_and_says_what_differs() {
     // A shard that this node does not have is no node.
     let names: Vec<_> = test.node.nodes(test.now_ms).into_iter().map(|node| node.name.to_string()).collect();
     assert_eq!(names, ["a", "b"]);
+}
+
+/// Runs until the node is registered, with a store at revision 3, and renews for the first time.
+fn registered(test: &mut Test) -> u64 {
+    test.reads(1);
+    let id = test.asked(|call| matches!(call, Call::Grant(_)));
+    test.answer(id, Ok(Answer::Granted(5, 2_000)));
+    let id = test.asked(|call| matches!(call, Call::Write(_)));
+    test.answer(id, Ok(Answer::Written(true, 3)));
+    test.reads_entries(3, ["nodes/a", "names/a"].map(|key| entry(key, "instance=i number=1", 3)).to_vec());
+    test.asked(|call| matches!(call, Call::KeepAlive(5)))
+}
+
+#[test]
+fn a_lease_that_a_store_without_the_latest_data_renews_gives_no_right() {
+    for (store, revision) in [(1, 2), (2, 3)] {
+        let mut test = Test::new();
+        let id = registered(&mut test);
+        test.answer(id, Ok(Answer::Renewed { store: 1, revision: 3 }));
+        let id = test.asked(|call| matches!(call, Call::KeepAlive(5)));
+        let until_ms = test.node.lease_until();
+        assert!(until_ms > test.now_ms, "no right after {until_ms}");
+        // The store is another one, or was restored from a backup, where the lease is, too.
+        test.answer(id, Ok(Answer::Renewed { store, revision }));
+        let id = test.asked(|call| matches!(call, Call::Read(_)));
+        assert_eq!(test.node.lease_until(), until_ms, "the right is longer");
+        assert!(!test.node.may_write());
+        test.answer(id, Ok(Answer::Entries { store, revision, entries: vec![] }));
+        let id = test.asked(|call| matches!(call, Call::KeepAlive(5)));
+        assert_eq!(test.node.lease_until(), until_ms);
+        let why = test.node.error().unwrap().to_string();
+        assert!(why.contains("lost data") || why.contains("another one"), "{why}");
+        assert!(test.node.take_events().iter().any(|event| event.text == why));
+        // The data are there again.
+        test.answer(id, Ok(Answer::Renewed { store: 1, revision: 3 }));
+        test.reads_entries(
+            4,
+            ["nodes/a", "names/a"].map(|key| entry(key, "instance=i number=1", 3)).to_vec(),
+        );
+        let id = test.asked(|call| matches!(call, Call::KeepAlive(5)));
+        test.answer(id, Ok(Answer::Renewed { store: 1, revision: 4 }));
+        test.node.turn(test.now_ms, &mut test.store, &Nothing);
+        assert!(test.node.lease_until() > until_ms);
+        assert!(test.node.may_write() && test.node.error().is_none());
+    }
+}
+
+#[test]
+fn a_process_knows_the_data_that_the_one_before_has_seen() {
+    let mut test = Test::new();
+    test.node.set_seen(Some((1, 7)));
+    test.reads(6);
+    for _ in 0..10 {
+        test.now_ms += 50;
+        test.node.turn(test.now_ms, &mut test.store, &Nothing);
+    }
+    assert!(test.store.requests.iter().all(|request| matches!(request.call, Call::Read(_))));
+    assert!(test.node.error().is_some_and(|error| error.to_string().contains("it had revision 7")));
+    assert_eq!(test.node.seen(), Some((1, 7)));
 }

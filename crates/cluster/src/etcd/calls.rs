@@ -40,7 +40,10 @@ async fn keep_alive(etcd: &Connections, channel: Channel, lease: i64) -> Result<
     let asked = tokio_stream::once(LeaseKeepAliveRequest { id: lease });
     let mut answers = LeaseClient::new(channel).lease_keep_alive(etcd.request(asked)).await?.into_inner();
     match answers.message().await? {
-        Some(answer) if answer.ttl > 0 => Ok(Answer::Renewed),
+        Some(answer) if answer.ttl > 0 => {
+            let header = answer.header.unwrap_or_default();
+            Ok(Answer::Renewed { store: header.cluster_id, revision: header.revision })
+        }
         Some(_) => Ok(Answer::NoLease),
         None => Err(Status::unavailable("etcd has closed the stream of a lease")),
     }

@@ -117,7 +117,7 @@ impl Node {
         now_ms: u64,
     ) -> Node {
         let NodeSettings { coordination: of, addresses, own_ports, away_ms, again_ms } = settings;
-        let mut saved = saved.unwrap_or_default().shards;
+        let SavedNode { shards: mut saved, seen } = saved.unwrap_or_default();
         saved.resize(of.shards.into(), SavedShard::default());
         let records: Vec<_> = saved.iter().map(SavedShard::record).collect();
         let me = of.me.clone();
@@ -135,8 +135,10 @@ impl Node {
                 others[number].member.is_unsure_of(shard);
             }
         }
+        let mut coordination = Coordination::new(of, now_ms, &records);
+        coordination.set_seen(seen);
         Node {
-            coordination: Coordination::new(of, now_ms, &records),
+            coordination,
             addresses,
             own_ports,
             away_ms,

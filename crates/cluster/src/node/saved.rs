@@ -10,6 +10,8 @@ use crate::store::{Call, Reply, Request, Store};
 pub struct SavedNode {
     /// One for each shard.
     pub shards: Vec<SavedShard>,
+    /// Number of the coordinator, and the revision of its data that the node knew.
+    pub seen: Option<(u64, i64)>,
 }
 
 /// State of a shard that outlives the node's process.
@@ -97,7 +99,7 @@ impl Node {
             let (has_state, is_unsure, needs_forget) = state.saved();
             SavedShard { record, pending, has_state, is_unsure, needs_forget }
         });
-        Some(SavedNode { shards: shards.collect() })
+        Some(SavedNode { shards: shards.collect(), seen: self.coordination.seen() })
     }
 
     /// The latest standing is saved.

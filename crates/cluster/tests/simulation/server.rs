@@ -71,7 +71,7 @@ impl Server {
             Call::KeepAlive(lease) => match self.leases.get_mut(lease) {
                 Some((end, ttl_ms)) => {
                     *end = self.now_ms + *ttl_ms;
-                    Answer::Renewed
+                    Answer::Renewed { store: 1, revision: self.revision }
                 }
                 None => Answer::NoLease,
             },

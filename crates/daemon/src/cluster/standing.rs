@@ -43,6 +43,9 @@ struct Contents {
     instance: String,
     layout: Layout,
     shards: Vec<StoredShard>,
+    /// Number of etcd, and the revision of its data that the node knew.
+    #[serde(default)]
+    seen: Option<(u64, i64)>,
 }
 
 /// Shard in the file. Records are in the form that they have in etcd.
@@ -88,7 +91,7 @@ impl Contents {
             return None;
         }
         let shards = self.shards.iter().map(StoredShard::shard).collect::<Option<_>>()?;
-        Some(SavedNode { shards })
+        Some(SavedNode { shards, seen: self.seen })
     }
 }
 
@@ -123,6 +126,7 @@ impl StandingFile {
             instance: self.instance.clone(),
             layout: layout.clone(),
             shards: saved.shards.iter().map(StoredShard::new).collect(),
+            seen: saved.seen,
         };
         let text = serde_json::to_string(&contents).map_err(|error| error.to_string())?;
         let write = |error: io::Error| format!("[state]: cannot write {NAME}: {error}");
@@ -160,9 +164,16 @@ mod tests {
                 },
                 SavedShard::default(),
             ],
+            seen: Some((u64::MAX, 9)),
         };
         let shards = saved.shards.iter().map(StoredShard::new).collect();
-        let contents = Contents { generation: 7, instance: "i".into(), layout: layout.clone(), shards };
+        let contents = Contents {
+            generation: 7,
+            instance: "i".into(),
+            layout: layout.clone(),
+            shards,
+            seen: saved.seen,
+        };
         let text = serde_json::to_string(&contents).unwrap();
         let mut read: Contents = serde_json::from_str(&text).unwrap();
         assert_eq!(read.saved(7, &layout), Some(saved));

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 /// Longest wait for a condition: the machine may be busy.
 const WAIT_MAX: Duration = Duration::from_secs(30);
-const NODES: usize = 3;
-const NAMES: [&str; NODES] = ["a", "b", "c"];
+pub(crate) const NODES: usize = 3;
+pub(crate) const NAMES: [&str; NODES] = ["a", "b", "c"];
 pub(crate) const SHARDS: usize = 8;
 /// Hosts of the client: subscribers of all shards.
 const HOSTS: u8 = 24;
@@ -59,7 +59,7 @@ pub(crate) fn is_whole(cluster: &Cluster, without: &[&str]) -> bool {
 }
 
 /// A node owns shards.
-fn owns(cluster: &Cluster, name: &str) -> bool {
+pub(crate) fn owns(cluster: &Cluster, name: &str) -> bool {
     cluster.shards.iter().any(|shard| shard.owner.as_deref() == Some(name))
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn bindings(number: usize) -> BTreeMap<(Ipv4Addr, u16), (IpAddr, u16)
 }
 
 /// No public port has different inside ends at two nodes. Returns the number of ports.
-fn no_port_twice(nodes: &[usize]) -> usize {
+pub(crate) fn no_port_twice(nodes: &[usize]) -> usize {
     let mut holders = BTreeMap::new();
     for number in nodes {
         for (outside, inside) in bindings(*number) {
@@ -95,7 +95,7 @@ fn etcd(net: &PairNetwork) -> EtcdMembers<'_> {
     EtcdMembers::start(net.boxes.iter().zip(1..).map(place).collect(), Path::new("/run/etcd")).unwrap()
 }
 
-fn start(net: &PairNetwork, number: usize) -> Daemon {
+pub(crate) fn start(net: &PairNetwork, number: usize) -> Daemon {
     Daemon::start_in(&net.boxes[number], &config(number, ""))
 }
 

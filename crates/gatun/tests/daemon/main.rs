@@ -8,7 +8,9 @@ mod attach;
 mod browser;
 mod cluster;
 mod cluster_config;
+mod cluster_etcd;
 mod cluster_faults;
+mod cluster_state;
 mod config;
 mod doctor;
 #[cfg(feature = "dpdk")]

@@ -54,9 +54,10 @@ pub(super) struct RestoredSessions {
     unread: Vec<String>,
 }
 
-/// Clock that continues from process to process, ms.
+/// Clock that continues from process to process, ms. Like that of the workers, it counts the time for which
+/// the host was suspended.
 pub fn clock_ms() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
+    let now = clock_gettime(ClockId::Boottime);
     now.tv_sec as u64 * 1_000 + now.tv_nsec as u64 / 1_000_000
 }
 

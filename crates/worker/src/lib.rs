@@ -22,6 +22,7 @@ use exchange::Exchange;
 use gatun_io::{Backend, Waker};
 use gatun_nat::{Instant, Nat};
 use mailbox::{Applied, Request, RequestQueue, RestoreStatus, SettlingProgress};
+use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::time::Duration;
 
@@ -37,16 +38,19 @@ const RESTORE_IDLE: usize = 1024;
 const RESTORE_BUSY: usize = 32;
 
 /// Clock of all workers of a process: milliseconds since its creation.
+///
+/// It counts the time for which the host was suspended: leases, fences, promises and lifetimes end
+/// meanwhile (decision 0107). `std::time::Instant` is CLOCK_MONOTONIC, which stands still then.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
-    start: std::time::Instant,
+    start: Duration,
 }
 
 impl Clock {
     /// Creates a clock that starts now.
     #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
-        Clock { start: std::time::Instant::now() }
+        Clock { start: since_boot() }
     }
 
     /// Milliseconds since the start.
@@ -55,12 +59,18 @@ impl Clock {
     }
 
     fn elapsed(&self) -> Duration {
-        self.start.elapsed()
+        since_boot().saturating_sub(self.start)
     }
 
     fn instant(elapsed: Duration) -> Instant {
         Instant(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX))
     }
+}
+
+/// Time since the boot of the host, times of suspension included. It is read without a system call.
+fn since_boot() -> Duration {
+    let time = clock_gettime(ClockId::Boottime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// Worker of one core: an engine and its backend.
@@ -157,6 +167,8 @@ impl Worker {
         }
         // The clock is read once per burst.
         let turn = self.clock.elapsed();
+        // That of the fast path is another one.
+        let begun = self.progress.as_ref().map(|_| std::time::Instant::now());
         let now = Clock::instant(turn);
         if let Some(since) = self.busy_since.take() {
             self.busy += turn.saturating_sub(since);
@@ -182,11 +194,11 @@ impl Worker {
         if let Some(exchange) = &mut self.exchange {
             exchange.flush();
         }
-        if let Some(publish) = &self.progress
+        if let (Some(publish), Some(begun)) = (&self.progress, begun)
             && self.backend.is_emptied()
             && handed_over < gatun_io::BURST_MAX
         {
-            publish(self.clock.start + turn);
+            publish(begun);
         }
         let has_commands = self.mailbox.commands.work(&mut self.nat, now, received)
             | self.mailbox.peer_commands.work(&mut self.nat, now, received);

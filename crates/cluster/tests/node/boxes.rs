@@ -38,6 +38,9 @@ pub struct Variant {
     pub log_max: usize,
     /// Records in the ring of a feed.
     pub ring: usize,
+    /// True if the clock of a stopped box stands still: the host is suspended, and its clock does not count
+    /// that.
+    pub is_clock_suspended: bool,
 }
 
 pub fn name(number: usize) -> NodeName {
@@ -116,6 +119,9 @@ pub struct Machine {
     kernel: (Vec<BindingInfo>, u64),
     /// Thousandths by which its clock is fast.
     rate: i64,
+    /// Time at which its clock was stopped, if it can be, and the time for which it has stood still, ms.
+    suspended: (Option<u64>, u64),
+    is_clock_suspended: bool,
     generation: u64,
 }
 
@@ -135,6 +141,8 @@ impl Machine {
             saved: None,
             kernel: (vec![], 0),
             rate,
+            suspended: (None, 0),
+            is_clock_suspended: variant.is_clock_suspended,
             generation: 0,
         };
         machine.come_back(server, variant, now_ms);
@@ -147,10 +155,13 @@ impl Machine {
 
     /// Time of its own clock.
     pub fn now(&self, now_ms: u64) -> u64 {
+        let (since, slept_ms) = self.suspended;
+        let now_ms = since.unwrap_or(now_ms) - slept_ms;
         (now_ms as i64 + now_ms as i64 * self.rate / 1_000) as u64
     }
 
     pub fn come_back(&mut self, server: &Rc<RefCell<Server>>, variant: &Variant, now_ms: u64) {
+        self.suspended.1 += self.suspended.0.take().map_or(0, |since| now_ms - since);
         self.kernel = (vec![], 0);
         match std::mem::replace(&mut self.life, Life::Runs) {
             Life::Runs | Life::Stopped if self.process.is_some() => {}
@@ -205,6 +216,7 @@ impl Machine {
         self.kernel = (self.translations(now_ms), now_ms + u64::from(TIMING.timing.kernel_ms));
         self.life = life(vec![]);
         if matches!(self.life, Life::Stopped) {
+            self.suspended.0 = self.is_clock_suspended.then_some(now_ms);
             return;
         }
         let files = self.process.take().map(|process| process.slots.workers.files()).unwrap_or_default();

@@ -28,12 +28,16 @@ fn variant(seed: u64, rules: ClusterRules) -> Variant {
         packets: if bit(8) { 1 } else { 2 },
         log_max: if bit(9) { 6 } else { 64 },
         ring: if bit(10) { 24 } else { 512 },
+        is_clock_suspended: false,
     }
 }
 
 /// Plays a history. Returns the broken promise, if there is one, with the history.
 fn play(seed: u64, rules: ClusterRules) -> Result<(), (String, Vec<String>)> {
-    let variant = variant(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40, rules);
+    play_as(seed, variant(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40, rules))
+}
+
+fn play_as(seed: u64, variant: Variant) -> Result<(), (String, Vec<String>)> {
     let mut world = World::new(seed, variant);
     let result = phases(seed, variant.nodes, &mut world);
     result.map_err(|why| (format!("seed {seed}: {why}\n{variant:?}"), world.log))
@@ -100,4 +104,23 @@ fn each_of_these_rules_is_needed() {
         }
     }
     assert_eq!(unneeded, [""; 0], "no history needs these rules");
+}
+
+/// History with a port that has two hosts if the clock of a suspended box stands still.
+const SUSPENDED: u64 = 106;
+
+#[test]
+fn a_clock_that_stands_still_in_a_suspended_box_gives_a_port_two_hosts() {
+    let first = number("FIRST", SUSPENDED);
+    let variant = |seed: u64| {
+        let usual = variant(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40, ClusterRules::default());
+        Variant { is_clock_suspended: true, ..usual }
+    };
+    let broken = (first..first + number("SEEDS", 1)).find_map(|seed| play_as(seed, variant(seed)).err());
+    let why = broken.map(|(why, _)| why).unwrap_or_default();
+    assert!(
+        why.contains(" has ") && why.contains(", and "),
+        "no history needs a clock that goes on: {why:?}"
+    );
+    println!("{}", why.lines().next().unwrap_or_default());
 }

@@ -11,7 +11,10 @@ const NOTICED_MS: u64 = 180;
 
 fn whole(nodes: usize) -> World {
     let rules = ClusterRules::default();
-    let mut world = World::new(7, Variant { nodes, rules, packets: 1, log_max: 64, ring: 512 });
+    let mut world = World::new(
+        7,
+        Variant { nodes, rules, packets: 1, log_max: 64, ring: 512, is_clock_suspended: false },
+    );
     world.heal().unwrap();
     world
 }

@@ -207,8 +207,8 @@ fn a_member_of_another_layout_and_the_same_member_are_refused_in_words() {
         assert_eq!(last, Frame::Refused(error.to_string()));
         error
     };
-    let newer = Hello { layouts: (4, 5), ..Hello::new(Member::Second, "newer", 2) };
-    assert_eq!(refuse(newer), WireError::Layouts { lowest: 4, highest: 5, own: (2, 3) });
+    let newer = Hello { layouts: (5, 6), ..Hello::new(Member::Second, "newer", 2) };
+    assert_eq!(refuse(newer), WireError::Layouts { lowest: 5, highest: 6, own: (2, 4) });
     let same = Hello::new(Member::First, "same", 2);
     assert!(matches!(refuse(same), WireError::SameMember(_)));
     // A newer build that still knows this layout is accepted.

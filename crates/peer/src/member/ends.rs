@@ -82,6 +82,8 @@ pub(super) struct WaitingEnds {
     /// Ports of told ends, with the numbers of their groups, in the order of the stream. An end that has left
     /// or got another number meanwhile is not at its port with this one.
     told: VecDeque<(u64, Place)>,
+    /// Those of acknowledged groups that are in shards which the acknowledgement was not about.
+    deferred: Vec<(u64, Place)>,
     len: usize,
 }
 
@@ -117,6 +119,7 @@ impl WaitingEnds {
     /// No record tells these ends any more: the whole state will.
     pub(super) fn all_untold(&mut self) {
         self.told.clear();
+        self.deferred.clear();
         let all = self.by_port.values_mut().flat_map(AtPort::all_mut);
         all.for_each(|ended| ended.number = UNTOLD);
     }
@@ -140,10 +143,26 @@ impl WaitingEnds {
         over.iter().for_each(|ended| self.remove(ended));
     }
 
-    /// Takes the ends out that the groups up to a number tell.
-    pub(super) fn take_until(&mut self, number: u64) -> Vec<Ended> {
+    /// Takes the ends out that the groups up to a number tell, except those at addresses that the
+    /// acknowledgement is not about.
+    pub(super) fn take_until(&mut self, number: u64, is_out: impl Fn(Ipv4Addr) -> bool) -> Vec<Ended> {
         let mut taken = Vec::new();
         while let Some((told, key)) = self.told.pop_front_if(|(told, _)| *told <= number) {
+            match is_out(address(key)) {
+                true => self.deferred.push((told, key)),
+                false => self.take(key, |ended| ended.number == told, &mut |ended| taken.push(ended)),
+            }
+        }
+        taken
+    }
+
+    /// Takes the ends out that an acknowledgement was not about, unless it still is not.
+    pub(super) fn take_deferred(&mut self, is_out: impl Fn(Ipv4Addr) -> bool) -> Vec<Ended> {
+        let (kept, over): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.deferred).into_iter().partition(|(_, key)| is_out(address(*key)));
+        self.deferred = kept;
+        let mut taken = Vec::new();
+        for (told, key) in over {
             self.take(key, |ended| ended.number == told, &mut |ended| taken.push(ended));
         }
         taken

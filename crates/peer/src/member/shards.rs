@@ -103,6 +103,8 @@ struct SharedState {
     is_live: bool,
     is_received: bool,
     sent: Sent,
+    /// True if the other node's stream has the whole state of this one since the shard was joined.
+    was_sent: bool,
     report: Report,
 }
 
@@ -111,6 +113,8 @@ struct SharedState {
 struct WaitingSessions {
     /// Told ones, with the numbers of their groups.
     told: VecDeque<(u64, u8, OutsideFlow)>,
+    /// Those of acknowledged groups in shards that the acknowledgement was not about.
+    deferred: Vec<(u64, u8, OutsideFlow)>,
     /// Those that no record of the stream tells any more. The next walk does.
     lost: Vec<(u8, OutsideFlow)>,
     /// Shards with others that are not known by name.
@@ -163,8 +167,8 @@ impl SharedShards {
 
     /// Notes that the other node was told of a session by a group, or that no group tells it.
     fn note_told(&mut self, number: Option<u64>, shard: u8, flow: OutsideFlow) {
-        let WaitingSessions { told, lost, unsure } = &mut self.unacknowledged;
-        if told.len() + lost.len() >= UNACKNOWLEDGED_MAX {
+        let WaitingSessions { told, deferred, lost, unsure } = &mut self.unacknowledged;
+        if told.len() + deferred.len() + lost.len() >= UNACKNOWLEDGED_MAX {
             unsure.insert(shard);
             return;
         }
@@ -176,14 +180,16 @@ impl SharedShards {
 
     /// The stream tells nothing of some shards any more.
     fn untold(&mut self, shards: ShardSet) {
-        let WaitingSessions { told, lost, .. } = &mut self.unacknowledged;
-        told.retain(|(_, shard, flow)| {
+        let WaitingSessions { told, deferred, lost, .. } = &mut self.unacknowledged;
+        let mut is_kept = |(_, shard, flow): &(u64, u8, OutsideFlow)| {
             let is_lost = shards.contains(*shard);
             if is_lost {
                 lost.push((*shard, *flow));
             }
             !is_lost
-        });
+        };
+        told.retain(&mut is_kept);
+        deferred.retain(&mut is_kept);
     }
 
     /// The group with a number ends the walk of some shards.
@@ -297,8 +303,8 @@ impl Member {
     /// There may be others in [`unsure`](Self::unsure) shards.
     pub fn unacknowledged(&self, shards: ShardSet) -> Vec<OutsideFlow> {
         let Some(shared) = &self.shared else { return Vec::new() };
-        let WaitingSessions { told, lost, .. } = &shared.unacknowledged;
-        let told = told.iter().map(|(_, shard, flow)| (shard, flow));
+        let WaitingSessions { told, deferred, lost, .. } = &shared.unacknowledged;
+        let told = told.iter().chain(deferred).map(|(_, shard, flow)| (shard, flow));
         let all = told.chain(lost.iter().map(|(shard, flow)| (shard, flow)));
         all.filter(|(shard, _)| shards.contains(**shard)).map(|(_, flow)| *flow).collect()
     }
@@ -314,8 +320,9 @@ impl Member {
         let is_one = |address| shared.shard_of(address).is_none_or(|shard| shards.contains(shard));
         self.ends.remove_of(is_one);
         self.free.retain(|ended| !is_one(ended.id.flow.outside.0));
-        let WaitingSessions { told, lost, unsure } = &mut shared.unacknowledged;
+        let WaitingSessions { told, deferred, lost, unsure } = &mut shared.unacknowledged;
         told.retain(|(_, shard, _)| !shards.contains(*shard));
+        deferred.retain(|(_, shard, _)| !shards.contains(*shard));
         lost.retain(|(shard, _)| !shards.contains(*shard));
         *unsure = unsure.minus(shards);
         shared.half = shared.half.minus(shards);
@@ -399,11 +406,23 @@ impl Member {
         joined.filter(|_| self.is_greeted()).unwrap_or(ShardSet::NONE).intersection(shards)
     }
 
-    /// Returns whether answers to the other node's records wait for a walk.
+    /// Returns whether answers to the other node's records wait for a walk, and that node does not know for
+    /// which shards: it takes an acknowledgement as one for all shards whose walk it has received.
     pub(super) fn lacks_answers(&self) -> bool {
-        let lacks =
-            |one: &SharedState| one.is_joined && one.mine.has_state && !matches!(one.sent, Sent::Ended(_));
+        let is_partial = self.exchange.has_partial_acknowledgements();
+        let lacks = |one: &SharedState| {
+            let lacks_walk = one.is_joined && one.mine.has_state && !matches!(one.sent, Sent::Ended(_));
+            lacks_walk && (one.was_sent || !is_partial)
+        };
         self.shared.as_ref().is_some_and(|shared| shared.all.iter().any(lacks))
+    }
+
+    /// Shards that an acknowledgement of the other node is not about: its walk of them is not complete.
+    pub(super) fn unwalked(&self) -> ShardSet {
+        let lacks = |one: &SharedState| one.is_joined && one.theirs.has_state && !one.is_received;
+        let is_partial = self.exchange.has_partial_acknowledgements();
+        let shared = self.shared.as_ref().filter(|_| is_partial);
+        shared.map_or(ShardSet::NONE, |shared| shared.which(lacks))
     }
 
     /// Notes that the other node was told of a session.
@@ -437,8 +456,8 @@ impl Member {
             let report = if one.report == Report::No { Report::No } else { Report::Wanted };
             let joins = one.joins + u64::from(is_joined);
             // Engines that wait for the other node as it was before do not wait for it as it is now.
-            let (is_live, is_received, sent) = (false, false, Sent::No);
-            *one = SharedState { is_joined, joins, is_live, is_received, sent, report, ..*one };
+            let (is_live, is_received, sent, was_sent) = (false, false, Sent::No, false);
+            *one = SharedState { is_joined, joins, is_live, is_received, sent, was_sent, report, ..*one };
             if !is_joined {
                 left.insert(shard);
             }
@@ -552,18 +571,30 @@ impl Member {
         if let Some(shared) = &mut self.shared {
             shards.iter().for_each(|shard| shared.one(shard).is_received = true);
         }
+        // Its former acknowledgements are about these shards, too, as its answers came before this place.
+        let out = self.unwalked();
+        let shared = self.shared.as_deref();
+        let acknowledged = self.ends.take_deferred(|address| is_of(shared, address, out));
+        self.free.extend(acknowledged);
+        let number = self.shared.as_ref().map_or(0, |shared| shared.acknowledged);
+        self.shards_acknowledged(number, out);
     }
 
-    /// The other node has acknowledged all groups up to a number.
-    pub(super) fn shards_acknowledged(&mut self, number: u64) {
+    /// The other node has acknowledged all groups up to a number, except for some shards.
+    pub(super) fn shards_acknowledged(&mut self, number: u64, out: ShardSet) {
         let Some(shared) = &mut self.shared else { return };
         shared.acknowledged = shared.acknowledged.max(number);
-        let told = &mut shared.unacknowledged.told;
-        while told.pop_front_if(|(told, ..)| *told <= number).is_some() {}
-        let unsure = shared.unacknowledged.unsure;
+        let WaitingSessions { told, deferred, unsure, .. } = &mut shared.unacknowledged;
+        deferred.retain(|(_, shard, _)| out.contains(*shard));
+        while let Some(one) = told.pop_front_if(|(told, ..)| *told <= number) {
+            if out.contains(one.1) {
+                deferred.push(one);
+            }
+        }
+        let unsure = *unsure;
         if !unsure.is_empty() {
             let known = shared.which(|one| matches!(one.sent, Sent::Ended(end) if end <= number));
-            shared.unacknowledged.unsure = unsure.minus(known);
+            shared.unacknowledged.unsure = unsure.minus(known.minus(out));
         }
     }
 
@@ -619,7 +650,7 @@ impl Member {
         let Some(shared) = &mut self.shared else { return };
         shared.untold(ShardSet::ALL);
         for (shard, one) in (0..=u8::MAX).zip(&mut shared.all) {
-            one.sent = Sent::No;
+            (one.sent, one.was_sent) = (Sent::No, false);
             if one.report != Report::No {
                 one.report = Report::Wanted;
             }
@@ -653,6 +684,7 @@ impl Member {
             let one = shared.one(shard);
             if one.sent == Sent::Walking {
                 one.sent = number.map_or(Sent::No, Sent::Ended);
+                one.was_sent |= number.is_some();
             }
         }
         shared.walked(shards, number?);
@@ -661,6 +693,12 @@ impl Member {
         self.ends.remove_untold_of(is_walked);
         number
     }
+}
+
+/// Returns whether an address is one of some shards.
+pub(super) fn is_of(shared: Option<&SharedShards>, address: Ipv4Addr, shards: ShardSet) -> bool {
+    let shard = shared.and_then(|shared| shared.shard_of(address));
+    shard.is_some_and(|shard| shards.contains(shard))
 }
 
 /// No record tells the ends of some shards any more.

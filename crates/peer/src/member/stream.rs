@@ -2,6 +2,7 @@
 
 use super::engines::{EngineRequest, Engines, for_all};
 use super::round::{ReceivedSession, Round, Step, outside, session};
+use super::shards::is_of;
 use super::{Member, Work};
 use crate::ownership::Epoch;
 use crate::wire::{PeerRecord, Received, SessionEnd, SessionState};
@@ -137,9 +138,11 @@ impl Member {
             }
             &Step::Acknowledged(number) => {
                 self.steps.pop_front();
-                let acknowledged = self.ends.take_until(number);
+                let out = self.unwalked();
+                let shared = self.shared.as_deref();
+                let acknowledged = self.ends.take_until(number, |address| is_of(shared, address, out));
                 self.free.extend(acknowledged);
-                self.shards_acknowledged(number);
+                self.shards_acknowledged(number, out);
                 self.own.released_at = self.own.released_at.filter(|at| *at > number);
             }
             &Step::Record {

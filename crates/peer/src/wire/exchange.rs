@@ -151,6 +151,8 @@ pub struct Exchange {
     peer_name: String,
     /// Keys of the other member, since its first greeting.
     peer_keys: Option<Vec<ConfigKey>>,
+    /// Highest layout that both know, since the other member's last greeting.
+    layout: u16,
     differences: Vec<KeyDifference>,
     /// True if the other member does not know the present keys.
     are_keys_untold: bool,
@@ -190,6 +192,7 @@ impl Exchange {
             refusal: None,
             peer_name: String::new(),
             peer_keys: None,
+            layout: 0,
             differences: Vec::new(),
             are_keys_untold: false,
             is_held: false,
@@ -470,6 +473,12 @@ impl Exchange {
         self.lacks_answers = lacks_answers;
     }
 
+    /// Returns whether the other member knows that an acknowledgement is not about shards whose walk is not
+    /// complete.
+    pub(crate) fn has_partial_acknowledgements(&self) -> bool {
+        self.layout >= super::PARTIAL_LAYOUT
+    }
+
     /// Number of the last record of the stream: the other member will acknowledge it.
     pub(crate) fn last_number(&self) -> u64 {
         self.out.last() + u64::from(!self.group.is_empty())
@@ -606,6 +615,7 @@ impl Exchange {
             (self.seen, self.answered) = (0, 0);
         }
         self.link = Link::Open;
+        self.layout = highest.min(own.1);
         let next = hello.resume.filter(|(of, _)| *of == self.settings.process).map(|(_, next)| next);
         if self.out.resume(next) == Resumption::Log {
             self.sent_ms = now_ms;

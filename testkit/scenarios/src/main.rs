@@ -80,7 +80,7 @@ struct Args {
     /// iperf, fastpath, backends, thesis: alternated runs [default: 5; thesis: 3]
     #[arg(long, value_name = "N")]
     runs: Option<u32>,
-    /// iperf, thesis: only rows whose names have one of these texts
+    /// iperf, thesis, pair, cluster: only rows whose names have one of these texts
     #[arg(long, value_name = "TEXT,TEXT", value_delimiter = ',')]
     rows: Vec<String>,
     /// iperf: also show the processor time of each function, by perf (Debian: linux-perf)

@@ -21,7 +21,7 @@ several ways, and come back. The first node is the one that both routers send th
 /// Addresses of the client: subscribers of all shards.
 const HOSTS: u32 = 64;
 
-const COLUMNS: [&str; 10] = [
+const COLUMNS: [&str; 11] = [
     "fault",
     "sent",
     "lost, fault",
@@ -29,7 +29,8 @@ const COLUMNS: [&str; 10] = [
     "lost, return",
     "longest gap of a flow, ms",
     "connections ended",
-    "redirected before, %",
+    "of packets from inside redirected before, %",
+    "from outside, %",
     "owners changed after, s",
     "whole again after, s",
 ];
@@ -94,7 +95,8 @@ fn judge(report: &mut Report, fault: &Fault, outcome: &Outcome) {
 fn row(fault: &Fault, outcome: &Outcome) -> Vec<String> {
     let seconds = |time: std::time::Duration| format!("{:.1}", time.as_secs_f64());
     let mut row = outcome.probe.row(fault.name, outcome.probe.flow_gaps_ms());
-    row.push(format!("{:.0}", outcome.redirected * 100.0));
+    let redirected = outcome.redirected;
+    row.extend([redirected.inside, redirected.outside].map(|share| format!("{:.0}", share * 100.0)));
     row.push(outcome.claimed.map_or("-".into(), seconds));
     row.push(seconds(outcome.whole));
     row

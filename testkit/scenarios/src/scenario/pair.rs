@@ -41,6 +41,10 @@ pub(crate) fn run(options: &RunOptions) -> anyhow::Result<Report> {
         true => (&stateless::FAULTS[..1], &stateful::FAULTS[..4]),
         false => (&stateless::FAULTS[..], &stateful::FAULTS[..]),
     };
+    let is_named = |fault: &&Fault| {
+        options.rows.is_empty() || options.rows.iter().any(|text| fault.name.contains(text.as_str()))
+    };
+    let [stateless, stateful] = [stateless, stateful].map(|all| all.iter().filter(is_named).collect());
     let net = faults(options, &mut report, ("SIIT", setup), (PairNetwork::new()?, stateless))?;
     faults(options, &mut report, ("NAT64 with [peer]", with_sessions), (net, stateful))?;
     // A port with two users in the tables of running boxes has ended the run.
@@ -66,8 +70,11 @@ fn faults(
     options: &RunOptions,
     report: &mut Report,
     (what, setup): (&str, Setup<'_>),
-    (net, faults): (PairNetwork, &[Fault]),
+    (net, faults): (PairNetwork, Vec<&Fault>),
 ) -> anyhow::Result<PairNetwork> {
+    if faults.is_empty() {
+        return Ok(net);
+    }
     let connections = setup.load.connections;
     let mut lab = Lab::new(net, setup)?;
     let mut outcomes = Vec::new();

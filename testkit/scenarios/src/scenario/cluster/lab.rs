@@ -13,6 +13,27 @@ use std::time::Duration;
 /// Time limit for the cluster to be as expected: a node that has lost its state gets all shards again.
 pub(super) const PATIENCE: Duration = Duration::from_secs(90);
 
+/// Counters of a node: packets from both sides, and those of them that it sends to other nodes. The type of
+/// the inner packet is 28 bytes behind the beginning of the tunnel's UDP header.
+const COUNTERS: [&str; 4] = ["inside", "outside", "sent_inside", "sent_outside"];
+const COUNT: &str = "table inet traffic { counter inside { }; counter outside { }; counter sent_inside { }; counter sent_outside { }; \
+chain forward { type filter hook forward priority 0; iifname inside oifname != inside meta nfproto ipv6 counter name inside; iifname outside meta nfproto ipv4 counter name outside; \
+oifname peer udp dport 4789 @th,224,16 0x86dd counter name sent_inside; oifname peer udp dport 4789 @th,224,16 0x0800 counter name sent_outside; }; }";
+
+/// Shares of the packets from each side that go to another node than they arrive at.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Redirected {
+    pub(super) inside: f64,
+    pub(super) outside: f64,
+}
+
+/// Number of packets of a counter in nft's words.
+fn packets(text: &str, counter: &str) -> Option<u64> {
+    let (_, rest) = text.split_once(&format!("counter {counter} {{"))?;
+    let (_, rest) = rest.split_once("packets ")?;
+    rest.split_ascii_whitespace().next()?.parse().ok()
+}
+
 /// The nodes, etcd, and an echo server.
 pub(super) struct Lab<'n> {
     pub(super) net: &'n PairNetwork,
@@ -41,6 +62,7 @@ impl<'n> Lab<'n> {
         let nodes = net.boxes.iter().map(|_| None).collect();
         let mut lab = Lab { net, etcd, killed_member: None, programs, load, nodes, _echo: echo(net)? };
         for number in 0..lab.count() {
+            lab.filter(number, COUNT)?;
             lab.start(number)?;
         }
         lab.settle()?;
@@ -134,22 +156,25 @@ impl<'n> Lab<'n> {
         Ok(wait_until("no router uses the node", PATIENCE, is_avoided)?)
     }
 
-    /// Share of the client's packets that nodes send to others, in a quiet time.
-    pub(super) fn redirected(&self) -> anyhow::Result<f64> {
-        let sum = || -> anyhow::Result<(u64, u64)> {
-            let mut all = (0, 0);
-            for number in 0..self.count() {
-                let traffic = nodes::traffic(number)?;
-                all = (all.0 + traffic.received, all.1 + traffic.redirected);
+    /// Shares of the packets from each side that nodes send to others, in a quiet time.
+    pub(super) fn redirected(&self) -> anyhow::Result<Redirected> {
+        let sum = || -> anyhow::Result<[u64; 4]> {
+            let mut all = [0; 4];
+            for host in &self.net.boxes {
+                let text =
+                    gatun_testkit::run(host.command("nft").args(["list", "table", "inet", "traffic"]))?;
+                for (sum, name) in all.iter_mut().zip(COUNTERS) {
+                    *sum += packets(&text, name).with_context(|| format!("counter {name}: {text}"))?;
+                }
             }
             Ok(all)
         };
         let before = sum()?;
         std::thread::sleep(QUIET);
         let after = sum()?;
-        // A redirected packet is received twice.
-        let (received, redirected) = (after.0 - before.0, after.1 - before.1);
-        Ok(redirected as f64 / received.saturating_sub(redirected).max(1) as f64)
+        let [inside, outside, from_inside, from_outside] =
+            [0, 1, 2, 3].map(|n| (after[n] - before[n]) as f64);
+        Ok(Redirected { inside: from_inside / inside.max(1.0), outside: from_outside / outside.max(1.0) })
     }
 
     /// Stops all. Returns the directories of the logs.
@@ -159,5 +184,18 @@ impl<'n> Lab<'n> {
             node.stop()?;
         }
         Ok(logs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::packets;
+
+    #[test]
+    fn the_counters_of_nft_are_read() {
+        let text = "table inet traffic {\n\tcounter inside {\n\t\tpackets 12 bytes 900\n\t}\n\n\tcounter sent_inside {\n\t\tpackets 7 bytes 500\n\t}\n}";
+        assert_eq!(packets(text, "inside"), Some(12));
+        assert_eq!(packets(text, "sent_inside"), Some(7));
+        assert_eq!(packets(text, "outside"), None);
     }
 }

@@ -3,7 +3,6 @@
 use anyhow::{Context as _, ensure};
 use gatun_api::client::Client;
 use gatun_api::types::{BackupPhase, Cluster, ClusterShard, ClusterState};
-use std::io::Read as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -100,28 +99,4 @@ pub(super) fn owns_nothing(of: usize, by: usize) -> bool {
     let owner = Some(name(of));
     let is_other = |shard: &ClusterShard| shard.owner.is_some() && shard.owner != owner;
     cluster(by).is_ok_and(|cluster| cluster.shards.len() == SHARDS && cluster.shards.iter().all(is_other))
-}
-
-/// Packets that a node has received, and sent to other nodes.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct NodeTraffic {
-    pub(super) received: u64,
-    pub(super) redirected: u64,
-}
-
-/// Reads a node's metrics.
-pub(super) fn traffic(number: usize) -> anyhow::Result<NodeTraffic> {
-    let (mut text, client) = (String::new(), Client::new(socket(number)));
-    let metrics = client.open("GET", "/metrics", b"").map_err(|error| anyhow::anyhow!("{error}"));
-    metrics?.read_to_string(&mut text)?;
-    let of = |wanted: &dyn Fn(&str) -> bool| -> u64 {
-        let values = text.lines().filter(|line| wanted(line)).filter_map(|line| line.rsplit(' ').next());
-        values.filter_map(|value| value.parse::<u64>().ok()).sum()
-    };
-    let is_received =
-        |line: &str| line.starts_with("gatun_worker_packets_total{") && line.contains("fate=\"received\"");
-    Ok(NodeTraffic {
-        received: of(&is_received),
-        redirected: of(&|line| line.starts_with("gatun_worker_redirected_packets_total{")),
-    })
 }

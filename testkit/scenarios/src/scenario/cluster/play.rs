@@ -1,7 +1,7 @@
 //! A fault while numbered packets pass.
 
 use super::faults::Fault;
-use super::lab::{Lab, PATIENCE};
+use super::lab::{Lab, PATIENCE, Redirected};
 use super::nodes;
 use crate::scenario::probe::{self, Probe, QUIET};
 use anyhow::Context as _;
@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 /// Result of a fault.
 pub(super) struct Outcome {
     pub(super) probe: probe::Outcome,
-    /// Share of the packets that were redirected before the fault.
-    pub(super) redirected: f64,
+    /// Shares of the packets that were redirected before the fault.
+    pub(super) redirected: Redirected,
     /// Time until the shards of the node had other owners.
     pub(super) claimed: Option<Duration>,
     /// Time from the end of the fault until each shard had an owner and a ready backup.

@@ -218,11 +218,11 @@ fn a_lease_that_a_store_without_the_latest_data_renews_gives_no_right() {
         assert!(test.node.take_events().iter().any(|event| event.text == why));
         // The data are there again.
         test.answer(id, Ok(Answer::Renewed { store: 1, revision: 3 }));
+        let id = test.asked(|call| matches!(call, Call::KeepAlive(5)));
         test.reads_entries(
             4,
             ["nodes/a", "names/a"].map(|key| entry(key, "instance=i number=1", 3)).to_vec(),
         );
-        let id = test.asked(|call| matches!(call, Call::KeepAlive(5)));
         test.answer(id, Ok(Answer::Renewed { store: 1, revision: 4 }));
         test.node.turn(test.now_ms, &mut test.store, &Nothing);
         assert!(test.node.lease_until() > until_ms);

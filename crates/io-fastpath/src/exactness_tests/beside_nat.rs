@@ -117,11 +117,13 @@ pub(super) fn instances(of: &Plan) -> Vec<Instance> {
 }
 
 /// The established sessions that live for more than `since` milliseconds, as the offload manager would
-/// install them.
+/// install them. Those of instances that the plan lacks stay with the engine: the programs may still have the
+/// settings that another test gave these numbers.
 pub(super) fn flows(nat: &Nat, plan: &Plan, since: u64) -> Vec<Flow> {
     let outline = nat.outline();
-    let sessions = offered_sessions(nat, plan, since);
-    sessions.iter().filter_map(|session| flow(session, &outline)).take(64).collect()
+    let (sessions, known) = (offered_sessions(nat, plan, since), instances(plan).len());
+    let sessions = sessions.iter().filter(|session| usize::from(session.instance) < known);
+    sessions.filter_map(|session| flow(session, &outline)).take(64).collect()
 }
 
 fn flow(session: &SessionInfo, outline: &Outline) -> Option<Flow> {

@@ -164,7 +164,7 @@ fn object(environment: Environment) -> &'static Object {
 
 fn switch() -> Switch {
     let environment =
-        Environment::start(&EnvironmentConfig { memory_mb: 512, arguments: Vec::new() }).unwrap();
+        Environment::start(&EnvironmentConfig { memory_mb: 1024, arguments: Vec::new() }).unwrap();
     let config = SwitchConfig { ports: vec![PortConfig::default(); PORTS], buffers: 1024 };
     let mut switch = Switch::new(environment, object(environment), &config).unwrap();
     let word = |mac: Mac| mac.0.iter().fold(0, |word, byte| word << 8 | u64::from(*byte));

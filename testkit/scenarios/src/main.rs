@@ -164,7 +164,13 @@ fn main() -> anyhow::Result<ExitCode> {
     }
     match gatun_testkit::enter("lab", &words).context("scenarios cannot run here")? {
         Some(status) if status.success() => Ok(ExitCode::SUCCESS),
-        Some(_) => Ok(ExitCode::FAILURE),
+        Some(status) => {
+            // A crash in a library leaves no other word.
+            if status.code().is_none() {
+                eprintln!("ended by {status}");
+            }
+            Ok(ExitCode::FAILURE)
+        }
         None => inside(&args, scenario.run),
     }
 }

@@ -50,7 +50,13 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     again.extend(["--gatun".into(), gatun.clone().into_os_string()]);
     match gatun_testkit::enter("demo", &again).context("the demo cannot run here")? {
         Some(status) if status.success() => Ok(ExitCode::SUCCESS),
-        Some(_) => Ok(ExitCode::FAILURE),
+        Some(status) => {
+            // A crash in a library leaves no other word.
+            if status.code().is_none() {
+                eprintln!("ended by {status}");
+            }
+            Ok(ExitCode::FAILURE)
+        }
         None => {
             let ok = super::run(&Demo { output, gatun, seconds: args.seconds })?;
             Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })

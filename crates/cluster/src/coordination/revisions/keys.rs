@@ -1,9 +1,10 @@
 //! Keys of the configuration.
 
-use super::Revisions;
 use crate::coordination::Coordination;
+use crate::record::NodeName;
 use crate::revision::{ActiveRevision, Stage};
 use crate::store::{Entry, Put, Write};
+use std::collections::{BTreeMap, HashMap};
 use std::str::FromStr;
 
 /// Kinds of keys.
@@ -63,34 +64,15 @@ impl Coordination {
     /// Forgets keys that are read again.
     pub(in crate::coordination) fn revisions_read(&mut self, entries: &[Entry]) {
         let current = self.current_key();
-        let known = std::mem::take(&mut self.revisions);
-        let has_current = entries.iter().any(|entry| entry.key == current);
-        let Revisions {
-            current,
-            running,
-            standing,
-            trial_sha256,
-            fault,
-            checked,
-            work,
-            own,
-            asked,
-            again_ms,
-            ..
-        } = known;
-        self.revisions = Revisions {
-            current: current.filter(|_| has_current),
-            running,
-            standing,
-            trial_sha256,
-            fault,
-            checked,
-            work,
-            own,
-            asked,
-            again_ms,
-            ..Revisions::default()
-        };
+        let known = &mut self.revisions;
+        if !entries.iter().any(|entry| entry.key == current) {
+            known.current = None;
+        }
+        known.proposed = None;
+        known.texts.clear();
+        known.outcomes.clear();
+        known.checks.clear();
+        known.reports.clear();
     }
 
     /// Learns a key, if it is one of the configuration.
@@ -110,26 +92,21 @@ impl Coordination {
             }
             (CONFIG, Some((REVISION, number))) => {
                 let Ok(number) = number.parse() else { return };
-                match self.read_value(now_ms, name, value) {
-                    Some(revision) => drop(self.revisions.texts.insert(number, revision)),
-                    None => drop(self.revisions.texts.remove(&number)),
-                }
+                let revision = self.read_value(now_ms, name, value);
+                set_of_revision(&mut self.revisions.texts, number, revision);
             }
             (CONFIG, Some((OUTCOME, number))) => {
                 let Ok(number) = number.parse() else { return };
-                match value {
-                    Some(value) => drop(self.revisions.outcomes.insert(number, value.to_owned())),
-                    None => drop(self.revisions.outcomes.remove(&number)),
-                }
+                set_of_revision(&mut self.revisions.outcomes, number, value.map(str::to_owned));
             }
-            (CHECKS, None) => match self.read_value(now_ms, kind, value) {
-                Some(check) => drop(self.revisions.checks.insert(name.into(), check)),
-                None => drop(self.revisions.checks.remove(name)),
-            },
-            (APPLIED, None) => match self.read_value(now_ms, kind, value) {
-                Some(report) => drop(self.revisions.reports.insert(name.into(), report)),
-                None => drop(self.revisions.reports.remove(name)),
-            },
+            (CHECKS, None) => {
+                let check = self.read_value(now_ms, kind, value);
+                set_of_node(&mut self.revisions.checks, name, check);
+            }
+            (APPLIED, None) => {
+                let report = self.read_value(now_ms, kind, value);
+                set_of_node(&mut self.revisions.reports, name, report);
+            }
             _ => {}
         }
     }
@@ -178,5 +155,21 @@ impl Coordination {
             Stage::Withdrawn => format!("withdrawn by {by}, in favour of {before}{reason}"),
         };
         self.note(now_ms, format!("configuration revision {number}: {what}"));
+    }
+}
+
+/// Keeps what a key of a revision has; without a value, nothing.
+fn set_of_revision<T>(known: &mut BTreeMap<u64, T>, number: u64, value: Option<T>) {
+    match value {
+        Some(value) => drop(known.insert(number, value)),
+        None => drop(known.remove(&number)),
+    }
+}
+
+/// Keeps what a key of a node has; without a value, nothing.
+fn set_of_node<T>(known: &mut HashMap<NodeName, T>, node: &str, value: Option<T>) {
+    match value {
+        Some(value) => drop(known.insert(node.into(), value)),
+        None => drop(known.remove(node)),
     }
 }

@@ -102,8 +102,8 @@ impl Coordination {
             let late = self.takers().filter(|node| !self.has(node, current, *at)).map(|node| &**node);
             return Err(format!("revision {} does not run yet at {}", current.number, names(late)));
         }
-        let (stage, why) = if is_good { (Stage::Confirmed, "") } else { (Stage::Withdrawn, "") };
-        let next = ActiveRevision { stage, by: by.to_owned(), why: why.to_owned(), ..current.clone() };
+        let stage = if is_good { Stage::Confirmed } else { Stage::Withdrawn };
+        let next = ActiveRevision { stage, by: by.to_owned(), why: String::new(), ..current.clone() };
         let write = self.stage_write(&next, *at);
         Ok(self.submit(now_ms, store, Purpose::EndTrial(Box::new(next)), Call::Write(write)))
     }
@@ -250,7 +250,7 @@ impl Coordination {
         // The previous one is always kept: it is counted first.
         let texts = self.revisions.texts.iter().rev();
         let (first, others): (Vec<_>, Vec<_>) = texts.partition(|(number, _)| **number == before);
-        let mut is_over = |(number, revision): (&u64, &crate::revision::Revision)| {
+        let mut is_over = |(number, revision): (&u64, &Revision)| {
             count += 1;
             bytes += revision.text.len();
             (*number != before && (count > count_max || bytes > bytes_max)).then_some(*number)

@@ -219,6 +219,13 @@ structs! {
     }
 }
 
+impl ClusterNode {
+    /// Returns whether it has to run the cluster's configuration: it is one of its nodes, and registered.
+    pub fn takes_revisions(&self) -> bool {
+        self.is_configured && self.is_registered
+    }
+}
+
 impl Cluster {
     /// Shards that this node has a part in.
     pub fn held(&self) -> impl Iterator<Item = &ClusterShard> {
@@ -241,10 +248,8 @@ impl Cluster {
 
     /// Nodes of the configuration that are registered and do not run the text of the cluster's revision.
     pub fn differing(&self) -> impl Iterator<Item = &ClusterNode> {
-        self.nodes.iter().filter(|node| {
-            let differs = node.revision.as_ref().is_some_and(|revision| revision.differs);
-            node.is_configured && node.is_registered && differs
-        })
+        let differs = |node: &&ClusterNode| node.revision.as_ref().is_some_and(|revision| revision.differs);
+        self.nodes.iter().filter(|node| node.takes_revisions()).filter(differs)
     }
 
     /// Nodes of the configuration that are not registered, and are not drained or gone by an operator's word.

@@ -112,7 +112,7 @@ pub(super) const CLUSTER: &[Metric] = &[
         NODE,
         |v, s| {
             let differs = |node: &ClusterNode| Some(u64::from(node.revision.as_ref()?.differs));
-            of_nodes(v, s, |node| differs(node).filter(|_| node.is_configured && node.is_registered));
+            of_nodes(v, s, |node| differs(node).filter(|_| node.takes_revisions()));
         },
         "1 if the node, which is registered, does not run the text of the cluster's configuration revision.",
     ),

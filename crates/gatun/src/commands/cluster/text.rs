@@ -127,7 +127,7 @@ fn revision(node: &ClusterNode) -> String {
 pub(super) fn late(cluster: &Cluster, number: u64) -> Vec<&str> {
     let is_late = |node: &&ClusterNode| {
         let runs = |one: &gatun_api::types::NodeRevision| one.number == Some(number) && one.reason.is_none();
-        node.is_configured && node.is_registered && !node.revision.as_ref().is_some_and(runs)
+        node.takes_revisions() && !node.revision.as_ref().is_some_and(runs)
     };
     cluster.nodes.iter().filter(is_late).map(|node| &node.name[..]).collect()
 }

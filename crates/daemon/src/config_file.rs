@@ -84,7 +84,12 @@ pub(super) enum KnownText<'t> {
     Nothing,
 }
 
-impl KnownText<'_> {
+impl<'t> KnownText<'t> {
+    /// Knowledge about a configuration: its text is empty if it was too long to be stored.
+    pub(super) fn of_config(text: &'t str) -> KnownText<'t> {
+        if text.is_empty() { KnownText::Nothing } else { KnownText::Text(text) }
+    }
+
     fn may_be(self, text: &[u8]) -> bool {
         match self {
             KnownText::Text(known) => known.as_bytes() == text,

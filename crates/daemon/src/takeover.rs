@@ -12,8 +12,7 @@ use gatun_nat::{BuildError, Nat, Plan};
 use gatun_wire::Prefix64;
 use gatun_wire::text::counted;
 use gatun_worker::mailbox::RestoreStatus;
-use gatun_worker::{Clock, Handle};
-use rustix::time::{ClockId, clock_gettime};
+use gatun_worker::{Clock, Handle, since_boot};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -57,8 +56,7 @@ pub(super) struct RestoredSessions {
 /// Clock that continues from process to process, ms. Like that of the workers, it counts the time for which
 /// the host was suspended.
 pub fn clock_ms() -> u64 {
-    let now = clock_gettime(ClockId::Boottime);
-    now.tv_sec as u64 * 1_000 + now.tv_nsec as u64 / 1_000_000
+    since_boot().as_millis() as u64
 }
 
 /// Opens the store for the sessions of `workers` engines with `plan`, including saved sessions. `clock` is

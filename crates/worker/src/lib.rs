@@ -68,7 +68,7 @@ impl Clock {
 }
 
 /// Time since the boot of the host, times of suspension included. It is read without a system call.
-fn since_boot() -> Duration {
+pub fn since_boot() -> Duration {
     let time = clock_gettime(ClockId::Boottime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

@@ -46,7 +46,7 @@ fn addresses(ranges: &[AddressRange]) -> String {
     runs.iter().map(text).collect::<Vec<_>>().join(",")
 }
 
-fn hexadecimal(bytes: &[u8]) -> String {
+pub(super) fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

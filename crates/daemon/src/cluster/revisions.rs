@@ -1,5 +1,6 @@
 //! Configuration of the cluster at this node: steps of the node become orders of a reload (decision 0113).
 
+use super::division::hexadecimal;
 use crate::state::{Directory, NamedFile};
 use gatun_api::types::{self, ClusterConfiguration, ClusterRevision, NodeRevision, RevisionStage};
 use gatun_cluster::coordination::{ConfigStep, NewRevision, RevisionStatus, RunningConfig, SavedRevision};
@@ -207,7 +208,7 @@ fn in_words(refused: &Refused) -> String {
 
 /// SHA-256 of a text, hexadecimal.
 fn sha256(text: &str) -> String {
-    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+    hexadecimal(&Sha256::digest(text))
 }
 
 /// Revision that the nodes should run, for the API.

@@ -179,8 +179,7 @@ impl Reload {
             return Err(wrong(&plan.problems));
         }
         let running = self.running();
-        let known = if running.text.is_empty() { KnownText::Nothing } else { KnownText::Text(&running.text) };
-        match self.file.is_changed(known, text) {
+        match self.file.is_changed(KnownText::of_config(&running.text), text) {
             true => Err(changed_meanwhile(Path::new(&running.file))),
             false => Ok(()),
         }
@@ -255,8 +254,7 @@ impl Reload {
         let before = self.unconfirmed.as_ref().map_or(&self.settings, |waits| &waits.before);
         let config = &before.control.facts.config;
         let text = match mappings {
-            None if config.text.is_empty() => KnownText::Nothing,
-            None => KnownText::Text(&config.text),
+            None => KnownText::of_config(&config.text),
             Some(path) => {
                 let read = before.mapping_files.iter().find(|file| file.path == path);
                 read.map_or(KnownText::Nothing, KnownText::Hash)

@@ -32,7 +32,7 @@ use scenario::iperf::Part;
 use scenario::{Over, RunOptions};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
 /// Run a scenario and report the fate of every packet
@@ -133,6 +133,14 @@ fn sizes(text: &str) -> Result<Sizes, String> {
     }
 }
 
+/// Result of a run in its namespaces. A crash in a library leaves no other word than the signal.
+fn ended(status: ExitStatus) -> ExitCode {
+    if status.code().is_none() {
+        eprintln!("ended by {status}");
+    }
+    if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
 fn main() -> anyhow::Result<ExitCode> {
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
     // This program also is the plain forwarder inside the sandbox.
@@ -163,14 +171,7 @@ fn main() -> anyhow::Result<ExitCode> {
         anyhow::bail!("scenarios cannot run here: {why}");
     }
     match gatun_testkit::enter("lab", &words).context("scenarios cannot run here")? {
-        Some(status) if status.success() => Ok(ExitCode::SUCCESS),
-        Some(status) => {
-            // A crash in a library leaves no other word.
-            if status.code().is_none() {
-                eprintln!("ended by {status}");
-            }
-            Ok(ExitCode::FAILURE)
-        }
+        Some(status) => Ok(ended(status)),
         None => inside(&args, scenario.run),
     }
 }

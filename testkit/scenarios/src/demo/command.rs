@@ -49,14 +49,7 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     again.extend([args.seconds.to_string().into(), "--output".into(), output.clone().into_os_string()]);
     again.extend(["--gatun".into(), gatun.clone().into_os_string()]);
     match gatun_testkit::enter("demo", &again).context("the demo cannot run here")? {
-        Some(status) if status.success() => Ok(ExitCode::SUCCESS),
-        Some(status) => {
-            // A crash in a library leaves no other word.
-            if status.code().is_none() {
-                eprintln!("ended by {status}");
-            }
-            Ok(ExitCode::FAILURE)
-        }
+        Some(status) => Ok(crate::ended(status)),
         None => {
             let ok = super::run(&Demo { output, gatun, seconds: args.seconds })?;
             Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -26,6 +26,7 @@ use gatun_nat::feed::Flow;
 use gatun_offload::{EntryUse, OffloadedFlow, Placement, Refusal, Removal, Target};
 use hashbrown::HashTable;
 use moves::Moves;
+use requests::{PACE, Paced};
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
@@ -131,6 +132,7 @@ struct Switch<L> {
     /// Entries to be deleted that belong to no flow.
     strays: VecDeque<Key>,
     sent: Vec<Sent>,
+    writes: Paced,
     /// Deleted flows whose counters are to be read for the last time, and those of the present request.
     uncounted: VecDeque<u32>,
     last_counted: Vec<u32>,
@@ -139,6 +141,7 @@ struct Switch<L> {
     unread: VecDeque<(u32, u32)>,
     first_counted: Vec<(u32, u32)>,
     is_counting: bool,
+    counts: Paced,
     /// Next flow of the round of counters, and the time when the round began.
     round: (usize, Duration),
     /// Number of such rounds.
@@ -246,6 +249,8 @@ pub struct Switches<L> {
     /// True if flows of an earlier process are taken over.
     adopts: bool,
     now: Duration,
+    /// Minimum time between two requests of a kind.
+    pace: Duration,
     smallest_path: Option<u16>,
     rules: SwitchRules,
 }
@@ -275,9 +280,16 @@ impl<L: Link> Switches<L> {
             is_started: false,
             adopts: true,
             now: Duration::ZERO,
+            pace: PACE,
             smallest_path: None,
             rules,
         }
+    }
+
+    /// Sets the minimum time between two requests of a kind to a switch, unless the next one is full. 5 ms by
+    /// default; zero for links whose requests cost no more than their changes.
+    pub fn set_pace(&mut self, pace: Duration) {
+        self.pace = pace;
     }
 
     /// Deletes all flows of an earlier process, whose sessions have ended, instead of taking them over.
@@ -652,11 +664,13 @@ impl<L: Link> Switch<L> {
             moves: Moves::new(chance),
             strays: VecDeque::new(),
             sent: Vec::new(),
+            writes: Paced::default(),
             uncounted: VecDeque::new(),
             last_counted: Vec::new(),
             unread: VecDeque::new(),
             first_counted: Vec::new(),
             is_counting: false,
+            counts: Paced::default(),
             round: (0, Duration::ZERO),
             rounds: 0,
             counters: Counters::default(),

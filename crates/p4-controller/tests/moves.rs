@@ -99,7 +99,9 @@ impl World {
     /// A controller of these switches. Those that are connected are the first ones.
     fn of(switches: Vec<Shared>, connected: usize) -> World {
         let links = switches.iter().enumerate().map(|(n, switch)| (n.to_string(), switch.clone()));
-        let account = Switches::new(links.collect(), 100_000);
+        let mut account = Switches::new(links.collect(), 100_000);
+        // Turns take no time.
+        account.set_pace(Duration::ZERO);
         let mut world = World { switches, account, now: Duration::from_secs(10) };
         world.switches[..connected].iter().for_each(|switch| switch.0.borrow_mut().connect());
         world.settle();
@@ -393,6 +395,38 @@ fn a_switch_that_comes_later_gets_pending_entries_with_a_time_of_their_own() {
     assert!(world.pending(0) == [0; 4] && !world.pending(1).contains(&0), "{:?}", world.pending(1));
     world.pass(PENDING_MAX / 2);
     assert_eq!((world.moving(), world.pending(1)), (vec![0, 0], vec![0; 4]));
+}
+
+#[test]
+fn a_request_waits_for_more_changes_unless_it_is_full() {
+    let mut world = World::new();
+    world.account.set_pace(5 * MS);
+    let count = |world: &World| world.switches[0].0.borrow().requests.len();
+    let serve = |world: &World| world.switches[0].0.borrow_mut().serve();
+    // The first change does not wait.
+    world.install(0..1);
+    world.turn();
+    assert_eq!(count(&world), 1);
+    serve(&world);
+    for n in 1..5 {
+        world.install(n..n + 1);
+        world.now += MS;
+        world.turn();
+        let requests = &world.switches[0].0.borrow().requests;
+        assert!(!requests.iter().any(|request| matches!(request, Request::Write(_))), "after {n} ms");
+    }
+    serve(&world);
+    world.now += MS;
+    world.turn();
+    let writes = |world: &World| match world.switches[0].0.borrow().requests.front() {
+        Some(Request::Write(writes)) => writes.len(),
+        _ => 0,
+    };
+    assert_eq!(writes(&world), 8, "two for each flow");
+    serve(&world);
+    world.install(5..5 + BATCH as u32 / 2);
+    world.turn();
+    assert_eq!(writes(&world), BATCH, "full, at once");
 }
 
 #[test]

@@ -15,12 +15,33 @@ const ROUND: Duration = Duration::from_secs(2);
 const COUNTED_PER_SECOND: u64 = 50_000;
 /// Maximum number of flows that one turn looks at for a request.
 const LOOK: usize = 8192;
+/// Minimum time between two requests of a kind, unless the next one is full. A request costs controller and
+/// switch as much as some tens of changes, and without a pace each new flow would have requests of its own.
+pub(super) const PACE: Duration = Duration::from_millis(5);
+
+/// Requests of a kind.
+#[derive(Default)]
+pub(super) struct Paced {
+    /// Time of the last one.
+    last: Option<Duration>,
+}
+
+impl Paced {
+    /// Returns whether the next request may be sent. It would have `waiting` changes or counters.
+    fn is_due(&self, now: Duration, pace: Duration, waiting: usize) -> bool {
+        waiting >= BATCH || self.last.is_none_or(|last| now.saturating_sub(last) >= pace)
+    }
+}
 
 impl<L: Link> Switches<L> {
     /// Sends the next changes, if the switch has answered the last ones.
     pub(super) fn write_some(&mut self, k: usize) {
         let switch = &mut self.switches[k];
-        if switch.phase != Phase::Ready || !switch.sent.is_empty() {
+        let waiting = switch.strays.len() + 2 * (switch.queue.len() + switch.changed.len());
+        if switch.phase != Phase::Ready
+            || !switch.sent.is_empty()
+            || !switch.writes.is_due(self.now, self.pace, waiting)
+        {
             return;
         }
         let mut writes = Vec::new();
@@ -43,6 +64,7 @@ impl<L: Link> Switches<L> {
         }
         let switch = &mut self.switches[k];
         if !writes.is_empty() {
+            switch.writes.last = Some(self.now);
             switch.link.send(switch.connection, Request::Write(writes));
         }
     }
@@ -83,7 +105,11 @@ impl<L: Link> Switches<L> {
     /// those that are due.
     pub(super) fn count_some(&mut self, k: usize) {
         let switch = &mut self.switches[k];
-        if switch.phase != Phase::Ready || switch.is_counting {
+        let waiting = 2 * (switch.uncounted.len() + switch.unread.len());
+        if switch.phase != Phase::Ready
+            || switch.is_counting
+            || !switch.counts.is_due(self.now, self.pace, waiting)
+        {
             return;
         }
         let n = switch.uncounted.len().min(COUNTED);
@@ -100,6 +126,7 @@ impl<L: Link> Switches<L> {
         let switch = &mut self.switches[k];
         if !slots.is_empty() {
             switch.is_counting = true;
+            switch.counts.last = Some(self.now);
             switch.link.send(switch.connection, Request::Count(slots));
         }
     }

@@ -83,15 +83,37 @@ impl Gatun {
         name: &str,
         config: &str,
     ) -> Result<Gatun, Error> {
+        let command = match place {
+            Place::LastProcessor => on_last_processor(host),
+            Place::Anywhere => on_all_processors(host),
+        };
+        Gatun::start_by(command, programs, (name, &[]), config)
+    }
+
+    /// Starts Gatun as [`Gatun::start`] does, on all processors, by another command and with flags.
+    pub(crate) fn start_under(
+        host: &Namespace,
+        wrapper: &[&str],
+        programs: &Programs,
+        (name, flags): (&str, &[&str]),
+        config: &str,
+    ) -> Result<Gatun, Error> {
+        let mut command = on_all_processors(host);
+        command.args(wrapper);
+        Gatun::start_by(command, programs, (name, flags), config)
+    }
+
+    fn start_by(
+        mut command: Command,
+        programs: &Programs,
+        (name, flags): (&str, &[&str]),
+        config: &str,
+    ) -> Result<Gatun, Error> {
         let file = |ending: &str| programs.output.join(format!("{name}.{ending}"));
         let wrote = |e: std::io::Error| Error(format!("{}: {e}", programs.output.display()));
         fs::write(file("toml"), config).map_err(wrote)?;
         let (stdout, stderr) = (file("out"), file("log"));
-        let mut command = match place {
-            Place::LastProcessor => on_last_processor(host),
-            Place::Anywhere => on_all_processors(host),
-        };
-        command.arg(&programs.gatun).arg("run").arg(file("toml"));
+        command.arg(&programs.gatun).arg("run").arg(file("toml")).args(flags);
         command.stdout(File::create(&stdout).map_err(wrote)?).stderr(File::create(&stderr).map_err(wrote)?);
         let mut process = Process::start(&mut command)?;
         wait_for(&mut process, &stderr, "translating with", 1, READY_MAX)?;

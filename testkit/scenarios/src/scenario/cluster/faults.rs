@@ -1,6 +1,6 @@
 //! Faults of the first node, of the links between the nodes, and of etcd.
 
-use super::lab::Lab;
+use super::lab::{Lab, UDP_MINUTES};
 use super::nodes;
 use rustix::process::Signal;
 use std::time::Duration;
@@ -53,7 +53,7 @@ impl Fault {
 /// All members of etcd have stopped for longer than any lease.
 const WITHOUT_ETCD: Duration = Duration::from_secs(60);
 
-pub(super) const FAULTS: [Fault; 14] = [
+pub(super) const FAULTS: [Fault; 16] = [
     Fault {
         is_brief: true,
         ..Fault::of_node("kill -9, then a new process", |lab| lab.kill(0), |lab| lab.start(0))
@@ -121,6 +121,19 @@ pub(super) const FAULTS: [Fault; 14] = [
             |lab| Ok(lab.net.cut(0, false)?),
             |lab| Ok(lab.net.cut(0, true)?),
         )
+    },
+    Fault {
+        is_lossless: true,
+        is_brief: true,
+        ..Fault::new(
+            "rolling configuration change, then another one back",
+            |lab| apply_and_confirm(lab, UDP_MINUTES - 1),
+            |lab| apply_and_confirm(lab, UDP_MINUTES),
+        )
+    },
+    Fault {
+        is_lossless: true,
+        ..Fault::new("configuration on trial, then withdrawn", |lab| lab.apply(UDP_MINUTES - 1), withdraw)
     },
 ];
 
@@ -190,4 +203,14 @@ fn start_two(lab: &mut Lab<'_>) -> anyhow::Result<()> {
 fn both_back(lab: &mut Lab<'_>) -> anyhow::Result<()> {
     stop_etcd(lab, false)?;
     lab.start(0)
+}
+
+fn apply_and_confirm(lab: &mut Lab<'_>, udp_minutes: u32) -> anyhow::Result<()> {
+    lab.apply(udp_minutes)?;
+    lab.confirm()
+}
+
+fn withdraw(lab: &mut Lab<'_>) -> anyhow::Result<()> {
+    lab.ask(1, &["rollback"])?;
+    lab.wait_until_run(UDP_MINUTES)
 }

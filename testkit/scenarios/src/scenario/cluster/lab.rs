@@ -1,7 +1,7 @@
 //! Nodes and etcd of `cluster`, and faults while numbered packets pass.
 
 use super::nodes;
-use crate::middle::{Gatun, Place, Programs};
+use crate::middle::{Gatun, Programs};
 use crate::scenario::probe::{ProbeLoad, QUIET, echo};
 use anyhow::Context as _;
 use gatun_testkit::pair::SERVER;
@@ -12,6 +12,9 @@ use std::time::Duration;
 
 /// Time limit for the cluster to be as expected: a node that has lost its state gets all shards again.
 pub(super) const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Lifetime of UDP sessions in the configuration, minutes.
+pub(super) const UDP_MINUTES: u32 = 5;
 
 /// Counters of a node: packets from both sides, and those of them that it sends to other nodes. The type of
 /// the inner packet is 28 bytes behind the beginning of the tunnel's UDP header.
@@ -74,10 +77,39 @@ impl<'n> Lab<'n> {
     }
 
     pub(super) fn start(&mut self, number: usize) -> anyhow::Result<()> {
-        let config = nodes::config(number, self.count(), &self.etcd.endpoints());
-        let (host, name) = (&self.net.boxes[number], format!("node-{}", nodes::name(number)));
-        self.nodes[number] = Some(Gatun::start(host, Place::Anywhere, self.programs, &name, &config)?);
+        let config = self.config(UDP_MINUTES);
+        nodes::make_files(number)?;
+        let (host, me, view) = (&self.net.boxes[number], nodes::name(number), nodes::view(number));
+        let (wrapper, file) = (["unshare", "-m", "sh", "-c", &view, "sh"], format!("node-{me}"));
+        let named = (&file[..], &["--node", &me[..]][..]);
+        self.nodes[number] = Some(Gatun::start_under(host, &wrapper, self.programs, named, &config)?);
         Ok(())
+    }
+
+    fn config(&self, udp_minutes: u32) -> String {
+        nodes::config(self.count(), &self.etcd.endpoints(), udp_minutes)
+    }
+
+    /// Applies a configuration at all nodes, by the first one, on trial.
+    pub(super) fn apply(&self, udp_minutes: u32) -> anyhow::Result<()> {
+        let file = self.programs.output.join("apply.toml");
+        std::fs::write(&file, self.config(udp_minutes))?;
+        self.ask(0, &["apply", &file.to_string_lossy(), "--confirm", "600s", "--yes"])?;
+        self.wait_until_run(udp_minutes)
+    }
+
+    /// Waits until all nodes run a configuration.
+    pub(super) fn wait_until_run(&self, udp_minutes: u32) -> anyhow::Result<()> {
+        let text = self.config(udp_minutes);
+        let is_run = || (0..self.count()).all(|number| nodes::runs(number, &text));
+        Ok(wait_until("all nodes run the configuration", PATIENCE, is_run)?)
+    }
+
+    /// Has all nodes keep the configuration that is on trial, and waits until they do.
+    pub(super) fn confirm(&self) -> anyhow::Result<()> {
+        self.ask(1, &["confirm"])?;
+        let is_kept = || (0..self.count()).all(nodes::keeps_configuration);
+        Ok(wait_until("all nodes keep the configuration", PATIENCE, is_kept)?)
     }
 
     pub(super) fn signal(&self, number: usize, signal: Signal) -> anyhow::Result<()> {

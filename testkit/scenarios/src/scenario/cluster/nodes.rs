@@ -2,12 +2,14 @@
 
 use anyhow::{Context as _, ensure};
 use gatun_api::client::Client;
-use gatun_api::types::{BackupPhase, Cluster, ClusterShard, ClusterState};
+use gatun_api::types::{BackupPhase, Cluster, ClusterShard, ClusterState, Config, RevisionStage};
 use std::path::Path;
 use std::process::Command;
 
 /// Directory of the certificates; /run belongs to the sandbox.
 const CERTIFICATES: &str = "/run/cluster-certificates";
+/// Directory of a node, as the node sees it: all nodes have the same configuration.
+const OWN: &str = "/run/node";
 const SHARDS: usize = 16;
 
 /// Name of a node.
@@ -23,24 +25,37 @@ pub(super) fn prepare(gatun: &Path, count: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Configuration of a node.
-pub(super) fn config(number: usize, count: usize, etcd: &[String]) -> String {
+/// Makes the files of a node. A tmpfs that the daemon mounts by itself would end with its view of the files.
+pub(super) fn make_files(number: usize) -> anyhow::Result<()> {
+    let (state, files, me) = (state(number), format!("/run/node-{number}/files"), name(number));
+    let script = format!(
+        "mkdir -p {files} {state} {OWN} && cp {CERTIFICATES}/{me}/* {files}/ && \
+         {{ mountpoint -q {state} || mount -t tmpfs -o mode=700 state {state}; }}"
+    );
+    gatun_testkit::run(Command::new("sh").args(["-c", &script]))?;
+    Ok(())
+}
+
+/// Command that gives a node its own directory in place of [`OWN`].
+pub(super) fn view(number: usize) -> String {
+    format!("mount --rbind /run/node-{number} {OWN} && exec \"$@\"")
+}
+
+/// Configuration of all nodes, with a lifetime of UDP sessions in minutes.
+pub(super) fn config(count: usize, etcd: &[String], udp: u32) -> String {
     let node = |n: usize| {
         format!(
             "[[cluster.nodes]]\nname = \"{}\"\npeer = \"10.0.9.{n}:7465\"\ntunnel = \"10.0.8.{n}\"\n",
             name(n - 1)
         )
     };
-    let (nodes, me): (String, String) = ((1..=count).map(node).collect(), name(number));
+    let nodes: String = (1..=count).map(node).collect();
     format!(
         "[[port]]\ndevice = \"nat64\"\n[translator]\nown4 = \"10.9.9.9\"\n[[pool]]\nname = \"res\"\nprefixes = [\"192.0.2.0/27\"]\n\
-         [[nat64]]\nname = \"lab\"\npool6 = \"2001:db8:64::/96\"\nsubscriber = \"/128\"\n[state]\ndirectory = \"{}\"\n\
-         [log]\ndirectory = \"{}\"\n[api]\nlisten = \"unix:{}\"\n[announce]\nlinks = [\"inside\", \"outside\"]\nstall = \"200ms\"\nreturn_after = \"500ms\"\n\
-         [cluster]\nnode = \"{me}\"\ndirectory = \"{CERTIFICATES}/{me}\"\nshards = {SHARDS}\nlease = \"2s\"\nhold = \"60s\"\n\
-         own_ports = 2_000\netcd = {etcd:?}\n{nodes}",
-        state(number),
-        log(number),
-        socket(number)
+         [[nat64]]\nname = \"lab\"\npool6 = \"2001:db8:64::/96\"\nsubscriber = \"/128\"\n[state]\ndirectory = \"{OWN}/state\"\n\
+         [log]\ndirectory = \"{OWN}/log\"\n[api]\nlisten = \"unix:{OWN}/api.sock\"\n[timeouts]\nudp = \"{udp}m\"\n[announce]\nlinks = [\"inside\", \"outside\"]\nstall = \"200ms\"\nreturn_after = \"500ms\"\n\
+         [cluster]\ndirectory = \"{OWN}/files\"\nshards = {SHARDS}\nlease = \"2s\"\nhold = \"60s\"\n\
+         own_ports = 2_000\netcd = {etcd:?}\n{nodes}"
     )
 }
 
@@ -76,6 +91,19 @@ pub(super) fn ask(gatun: &Path, number: usize, words: &[&str]) -> anyhow::Result
 pub(super) fn cluster(number: usize) -> anyhow::Result<Cluster> {
     let answer = Client::new(socket(number)).get("/v1/cluster");
     answer.map_err(|error| anyhow::anyhow!("{error}")).with_context(|| format!("node {}", name(number)))
+}
+
+/// Returns whether a node runs a configuration.
+pub(super) fn runs(number: usize, text: &str) -> bool {
+    let config: Result<Config, _> = Client::new(socket(number)).get("/v1/config");
+    config.is_ok_and(|config| config.text == text)
+}
+
+/// Returns whether a node runs a configuration that is not on trial, there and at etcd.
+pub(super) fn keeps_configuration(number: usize) -> bool {
+    let config: Result<Config, _> = Client::new(socket(number)).get("/v1/config");
+    let stage = cluster(number).ok().and_then(|cluster| cluster.configuration).map(|one| one.stage);
+    config.is_ok_and(|config| config.unconfirmed.is_none()) && stage == Some(RevisionStage::Confirmed)
 }
 
 /// Returns whether a node is registered, and knows an owner and a ready backup of each shard. These nodes own

@@ -1,7 +1,8 @@
 //! Faults of the first node, of the links between the nodes, and of etcd.
 
-use super::lab::{Lab, UDP_MINUTES};
+use super::lab::{Lab, PATIENCE, UDP_MINUTES};
 use super::nodes;
+use gatun_testkit::wait_until;
 use rustix::process::Signal;
 use std::time::Duration;
 
@@ -53,7 +54,7 @@ impl Fault {
 /// All members of etcd have stopped for longer than any lease.
 const WITHOUT_ETCD: Duration = Duration::from_secs(60);
 
-pub(super) const FAULTS: [Fault; 16] = [
+pub(super) const FAULTS: [Fault; 17] = [
     Fault {
         is_brief: true,
         ..Fault::of_node("kill -9, then a new process", |lab| lab.kill(0), |lab| lab.start(0))
@@ -121,6 +122,11 @@ pub(super) const FAULTS: [Fault; 16] = [
             |lab| Ok(lab.net.cut(0, false)?),
             |lab| Ok(lab.net.cut(0, true)?),
         )
+    },
+    Fault {
+        is_lossless: true,
+        is_brief: true,
+        ..Fault::new("disks of all logs full, then with room", fill_disks, free_disks)
     },
     Fault {
         is_lossless: true,
@@ -203,6 +209,19 @@ fn start_two(lab: &mut Lab<'_>) -> anyhow::Result<()> {
 fn both_back(lab: &mut Lab<'_>) -> anyhow::Result<()> {
     stop_etcd(lab, false)?;
     lab.start(0)
+}
+
+/// Fills the disks, and opens sessions until a node cannot write its log.
+fn fill_disks(lab: &mut Lab<'_>) -> anyhow::Result<()> {
+    (0..lab.count()).try_for_each(nodes::fill_disk)?;
+    let is_felt = || lab.ping() && !(0..lab.count()).all(nodes::logs_all);
+    Ok(wait_until("a node cannot write its log", PATIENCE, is_felt)?)
+}
+
+fn free_disks(lab: &mut Lab<'_>) -> anyhow::Result<()> {
+    (0..lab.count()).try_for_each(nodes::free_disk)?;
+    let is_written = || (0..lab.count()).all(nodes::logs_all);
+    Ok(wait_until("all nodes have written their logs", PATIENCE, is_written)?)
 }
 
 fn apply_and_confirm(lab: &mut Lab<'_>, udp_minutes: u32) -> anyhow::Result<()> {

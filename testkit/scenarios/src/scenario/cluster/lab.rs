@@ -167,8 +167,12 @@ impl<'n> Lab<'n> {
         self.wait_until_whole()?;
         let is_used = || self.net.used(&self.net.inside, SERVER) == Some(0);
         wait_until("the router of the client uses the first node", PATIENCE, is_used)?;
-        let ping = || self.net.client.run(&format!("ping -c 1 -W 1 {SERVER}")).is_ok();
-        Ok(wait_until("the client reaches the server", PATIENCE, ping)?)
+        Ok(wait_until("the client reaches the server", PATIENCE, || self.ping())?)
+    }
+
+    /// Opens a session. Returns whether the server answers.
+    pub(super) fn ping(&self) -> bool {
+        self.net.client.run(&format!("ping -c 1 -W 1 {SERVER}")).is_ok()
     }
 
     /// Waits until the running nodes have all shards, twice.

@@ -2,7 +2,8 @@
 
 use anyhow::{Context as _, ensure};
 use gatun_api::client::Client;
-use gatun_api::types::{BackupPhase, Cluster, ClusterShard, ClusterState, Config, RevisionStage};
+use gatun_api::types::{BackupPhase, Cluster, ClusterShard, ClusterState, Config, LogStore, RevisionStage};
+use std::io::ErrorKind;
 use std::path::Path;
 use std::process::Command;
 
@@ -26,11 +27,14 @@ pub(super) fn prepare(gatun: &Path, count: usize) -> anyhow::Result<()> {
 }
 
 /// Makes the files of a node. A tmpfs that the daemon mounts by itself would end with its view of the files.
+/// The log has a disk of its own, which can be filled.
 pub(super) fn make_files(number: usize) -> anyhow::Result<()> {
-    let (state, files, me) = (state(number), format!("/run/node-{number}/files"), name(number));
+    let (state, log, files, me) =
+        (state(number), log(number), format!("/run/node-{number}/files"), name(number));
     let script = format!(
-        "mkdir -p {files} {state} {OWN} && cp {CERTIFICATES}/{me}/* {files}/ && \
-         {{ mountpoint -q {state} || mount -t tmpfs -o mode=700 state {state}; }}"
+        "mkdir -p {files} {state} {log} {OWN} && cp {CERTIFICATES}/{me}/* {files}/ && \
+         {{ mountpoint -q {state} || mount -t tmpfs -o mode=700 state {state}; }} && \
+         {{ mountpoint -q {log} || mount -t tmpfs -o size=96m log {log}; }}"
     );
     gatun_testkit::run(Command::new("sh").args(["-c", &script]))?;
     Ok(())
@@ -57,6 +61,28 @@ pub(super) fn config(count: usize, etcd: &[String], udp: u32) -> String {
          [cluster]\ndirectory = \"{OWN}/files\"\nshards = {SHARDS}\nlease = \"2s\"\nhold = \"60s\"\n\
          own_ports = 2_000\netcd = {etcd:?}\n{nodes}"
     )
+}
+
+/// Fills the disk of a node's log.
+pub(super) fn fill_disk(number: usize) -> anyhow::Result<()> {
+    let full = std::fs::write(filler(number), vec![0; 128 << 20]);
+    ensure!(full.is_err_and(|error| error.kind() == ErrorKind::StorageFull), "the disk has room");
+    Ok(())
+}
+
+/// Makes room on the disk of a node's log.
+pub(super) fn free_disk(number: usize) -> anyhow::Result<()> {
+    Ok(std::fs::remove_file(filler(number))?)
+}
+
+fn filler(number: usize) -> String {
+    format!("{}/filler", log(number))
+}
+
+/// Returns whether a node can write its log, and has written all of it.
+pub(super) fn logs_all(number: usize) -> bool {
+    let log: Result<LogStore, _> = Client::new(socket(number)).get("/v1/log");
+    log.is_ok_and(|log| log.kept && log.writable && log.waiting == 0)
 }
 
 /// Public addresses of the pool.

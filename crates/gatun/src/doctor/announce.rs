@@ -18,7 +18,8 @@ pub(super) fn examine(client: &Client, config: &Config) -> Vec<Finding> {
     };
     let mut findings = vec![routes(&health)];
     if health.announce == AnnounceState::Announced {
-        let expected = Expected { tables: &health.tables, is_pair: config.peer.is_some() };
+        let has_backup = config.peer.is_some() || config.cluster.is_some();
+        let expected = Expected { tables: &health.tables, has_backup };
         findings.extend(bird(announce, &expected, &|command| birdc(command)));
     }
     findings
@@ -27,8 +28,8 @@ pub(super) fn examine(client: &Client, config: &Config) -> Vec<Finding> {
 /// Routes that BIRD should learn.
 struct Expected<'h> {
     tables: &'h [AnnouncedTable],
-    /// True if this box has to get the packets for all networks when the other one fails.
-    is_pair: bool,
+    /// True if this box has to get the packets for further networks when another one fails.
+    has_backup: bool,
 }
 
 fn routes(health: &Health) -> Finding {
@@ -102,10 +103,10 @@ fn learnt(announce: &Announce, expected: &Expected<'_>, tables: &str) -> Finding
     let fix = format!("protocol kernel {{ kernel table ...; learn; ... }}: {PAGE}");
     match found.len() as u64 {
         0 => Finding::wrong(CHECK, format!("BIRD has not learnt the routes of table {numbers}"), fix),
-        some if some < routes && expected.is_pair => {
+        some if some < routes && expected.has_backup => {
             let what = format!(
                 "BIRD has learnt {some} of {routes} routes of table {numbers}: it leads no packets for the \
-                 other networks here, even if the other box fails"
+                 other networks here, even if another box fails"
             );
             Finding::note(CHECK, what, fix)
         }
@@ -161,7 +162,7 @@ IP address                Interface  State      Since         Interval  Timeout
             "show protocols" => Some(protocols.to_owned()),
             _ => Some(bfd.to_owned()),
         };
-        bird(&announce, &Expected { tables: &set([1, 0]), is_pair: false }, &ask)
+        bird(&announce, &Expected { tables: &set([1, 0]), has_backup: false }, &ask)
             .into_iter()
             .map(|finding| (finding.state, finding.what))
             .collect()
@@ -186,16 +187,16 @@ IP address                Interface  State      Since         Interval  Timeout
         let backup = "\t                 unicast [backup4 18:23:50.187] (100)\n\tdev gatun-routes\n";
         let one = format!("{TABLES}{copied}");
         let both = format!("{one}{backup}");
-        let found = |tables: &str, is_pair| {
-            let finding = learnt(&announce, &Expected { tables: &set([1, 1]), is_pair }, tables);
+        let found = |tables: &str, has_backup| {
+            let finding = learnt(&announce, &Expected { tables: &set([1, 1]), has_backup }, tables);
             (finding.state, finding.what)
         };
         assert_eq!(found(&both, true).0, State::Ok);
         let (state, what) = found(&one, true);
         assert!(state == State::Note && what.contains("1 of 2 routes of table 186 and 187"), "{what}");
-        // Without a pair, another router may lead packets for the other networks here.
+        // Without a pair or a cluster, another router may lead packets for the other networks here.
         assert_eq!(found(&one, false).0, State::Ok);
-        let backup = Expected { tables: &set([0, 2]), is_pair: true };
+        let backup = Expected { tables: &set([0, 2]), has_backup: true };
         assert!(learnt(&announce, &backup, "").what.ends_with("not learnt the routes of table 187"));
     }
 

@@ -3,6 +3,7 @@
 use super::{Finding, Host, REMOTE4};
 use gatun_config::Config;
 use gatun_netlink::query::{Link, RouteResult, way_to};
+use gatun_wire::vxlan::headers_len;
 use std::net::{IpAddr, Ipv6Addr};
 
 const CHECK: &str = "mtu";
@@ -15,8 +16,64 @@ pub(super) fn examine(config: &Config, host: &Host) -> Vec<Finding> {
     let mut findings = ladder(config, &host.links);
     if config.ports.iter().all(|port| port.ethernet.is_none()) {
         findings.extend(sides(config, host));
+        findings.extend(tunnel(config, host));
     }
     findings
+}
+
+/// Findings about the tunnel between the nodes of a cluster.
+fn tunnel(config: &Config, host: &Host) -> Vec<Finding> {
+    let Some(cluster) = &config.cluster else { return Vec::new() };
+    let ways = cluster.nodes.iter().filter_map(|node| Some((&node.name[..], by(host, node.tunnel)?)));
+    let mut findings = narrow(ways, cluster.tunnel_mtu);
+    let is_v6 = cluster.nodes.iter().any(|node| node.tunnel.is_ipv6());
+    findings.extend(too_small(largest_packet(config), headers_len(is_v6) as u32, cluster.tunnel_mtu));
+    findings
+}
+
+/// Findings about interfaces that do not carry the largest packet of the tunnel, each with its first node.
+fn narrow<'h>(ways: impl Iterator<Item = (&'h str, &'h Link)>, tunnel_mtu: u32) -> Vec<Finding> {
+    let mut seen = Vec::new();
+    let is_new = |(_, link): &(&str, &Link)| {
+        let is_new = link.mtu < tunnel_mtu && !seen.contains(&link.index);
+        seen.push(link.index);
+        is_new
+    };
+    let finding = |(node, link): (&str, &Link)| {
+        Finding::wrong(
+            CHECK,
+            format!(
+                "{}, by which packets go to the tunnel address of node {node}, has MTU {}, but [cluster] has \
+                 tunnel_mtu = {tunnel_mtu}: larger packets that have to go to another node are fragmented or lost",
+                link.name, link.mtu
+            ),
+            format!("ip link set {} mtu {tunnel_mtu}, or a smaller `tunnel_mtu` at all nodes", link.name),
+        )
+    };
+    ways.filter(is_new).map(finding).collect()
+}
+
+/// Finding about packets that do not fit the tunnel, with outer headers of this length.
+fn too_small(largest: u32, headers: u32, tunnel_mtu: u32) -> Option<Finding> {
+    let needed = largest + headers;
+    (tunnel_mtu < needed).then(|| {
+        Finding::note(
+            CHECK,
+            format!(
+                "packets of more than {} bytes that have to go to another node do not fit the tunnel: they get \
+                 Packet Too Big, or are fragmented",
+                tunnel_mtu.saturating_sub(headers)
+            ),
+            format!("MTU {needed} between the nodes, and tunnel_mtu = {needed} in [cluster]"),
+        )
+    })
+}
+
+/// Largest packet of either side.
+fn largest_packet(config: &Config) -> u32 {
+    let plan = &config.plan;
+    let of64 = plan.nat64.iter().map(|one| one.settings.mtu4.max(one.settings.mtu6));
+    of64.chain(plan.nat44.iter().map(|one| one.mtu)).max().unwrap_or_default()
 }
 
 /// Findings about interfaces with a smaller MTU than the configuration assumes: packets are fragmented or
@@ -131,4 +188,57 @@ fn is_of(config: &Config, link: &Link) -> bool {
 fn of_each(links: &[Link]) -> String {
     let up = links.iter().filter(|link| link.is_up && link.name != "lo");
     up.map(|link| format!("{} {}", link.name, link.mtu)).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::State;
+
+    fn link(index: u32, name: &str, mtu: u32) -> Link {
+        Link {
+            index,
+            name: name.to_owned(),
+            mtu,
+            is_up: true,
+            is_running: true,
+            is_ethernet: true,
+            mac: None,
+            is_software: false,
+            is_tun: false,
+            alias: None,
+        }
+    }
+
+    #[test]
+    fn an_interface_that_does_not_carry_the_tunnel_is_found_once() {
+        let (small, large) = (link(1, "eth1", 1_500), link(2, "eth2", 1_600));
+        let ways = || [("a", &large), ("b", &small), ("c", &small)].into_iter();
+        let found = narrow(ways(), 1_600);
+        let [finding] = &found[..] else { panic!("{found:?}") };
+        assert_eq!(finding.state, State::Wrong);
+        assert!(
+            finding
+                .what
+                .starts_with("eth1, by which packets go to the tunnel address of node b, has MTU 1500")
+        );
+        assert!(finding.fix.as_ref().unwrap().starts_with("ip link set eth1 mtu 1600"), "{finding:?}");
+        assert!(narrow(ways(), 1_500).is_empty());
+    }
+
+    #[test]
+    fn packets_that_do_not_fit_the_tunnel_are_noted() {
+        let finding = too_small(1_500, headers_len(false) as u32, 1_500).unwrap();
+        assert_eq!(finding.state, State::Note);
+        assert!(finding.what.starts_with("packets of more than 1450 bytes"), "{}", finding.what);
+        assert!(finding.fix.unwrap().ends_with("tunnel_mtu = 1550 in [cluster]"));
+        assert!(too_small(1_500, headers_len(true) as u32, 1_569).is_some());
+        assert!(too_small(1_500, headers_len(true) as u32, 1_570).is_none());
+    }
+
+    #[test]
+    fn the_largest_packet_is_that_of_any_instance() {
+        let text = "[[nat64]]\npool6 = \"2001:db8:64::/96\"\nmtu4 = 1400\nmtu6 = 1600\n[[pool]]\nprefixes = \"192.0.2.1\"\n";
+        assert_eq!(largest_packet(&gatun_config::load_str(text, "test").unwrap().0), 1_600);
+    }
 }

@@ -8,6 +8,7 @@ use gatun_api::types::{ClusterShard, ClusterState};
 use gatun_testkit::{EtcdMembers, EtcdPlace, EtcdTls, wait_until};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustix::process::Signal;
+use std::io::Read as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -100,6 +101,9 @@ fn certificates(directory: &str, address: &str) {
     }
 }
 
+/// Passwords of etcd, the right one and another one.
+const PASSWORDS: [&str; 2] = ["Passw0rd-right", "Passw0rd-wrong"];
+
 #[test]
 fn a_node_uses_an_etcd_with_certificates_and_a_password_and_says_which_one_is_wrong() {
     lab(
@@ -118,8 +122,8 @@ fn a_node_uses_an_etcd_with_certificates_and_a_password_and_says_which_one_is_wr
             let address = |port| format!("{ADDRESS}:{port}").parse().unwrap();
             let place = EtcdPlace { host: Some(&net.boxes[0]), client: address(2379), peer: address(2380) };
             let mut etcd = EtcdMembers::start_secure(vec![place], Path::new("/run/etcd"), tls).unwrap();
-            etcd.demand_password("secret").unwrap();
-            for (name, word) in [("right", "secret"), ("wrong", "other")] {
+            etcd.demand_password(PASSWORDS[0]).unwrap();
+            for (name, word) in [("right", PASSWORDS[0]), ("wrong", PASSWORDS[1])] {
                 std::fs::write(format!("/run/password-{name}"), word).unwrap();
             }
             let endpoints =
@@ -140,15 +144,38 @@ fn a_node_uses_an_etcd_with_certificates_and_a_password_and_says_which_one_is_wr
                     let why = cluster.reason.as_deref().unwrap_or_default();
                     cluster.state == ClusterState::Waiting && why.contains(expected)
                 });
+                no_secrets(&daemon);
                 daemon.stop(Signal::TERM);
             };
             waits("/run/etcd-files", "wrong", "authentication failed");
             waits("/run/other-files", "right", "certificate");
-            let _daemon = Daemon::start_in(&net.boxes[0], &config("/run/etcd-files", "right"));
+            let daemon = Daemon::start_in(&net.boxes[0], &config("/run/etcd-files", "right"));
             until(0, "it owns all shards", |cluster| {
                 let own = |shard: &ClusterShard| shard.owner.as_deref() == Some("a");
                 cluster.state == ClusterState::Registered && cluster.shards.iter().all(own)
             });
+            no_secrets(&daemon);
         },
     );
+}
+
+/// Logs, API and commands of the first node show neither a password of etcd nor a private key.
+fn no_secrets(daemon: &Daemon) {
+    let key = |file: &str| std::fs::read_to_string(file).unwrap();
+    let keys = ["/run/cluster/a/key.pem", "/run/etcd-files/key.pem", "/run/other-files/key.pem"].map(key);
+    let lines = keys.iter().map(|key| key.lines().find(|line| !line.starts_with("-----")).unwrap());
+    let asked =
+        ["config show", "show status -o json", "cluster status", "cluster status -o json", "cluster events"];
+    let said = asked.map(|words| {
+        let socket = socket(0);
+        let output = gatun(words.split(' ').chain(["--socket", &socket]));
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    });
+    let mut metrics = String::new();
+    client(0).open("GET", "/metrics", &[]).unwrap().read_to_string(&mut metrics).unwrap();
+    let secrets: Vec<&str> = PASSWORDS.into_iter().chain(lines).chain(["PRIVATE"]).collect();
+    for text in said.into_iter().chain([daemon.stderr(), metrics]) {
+        assert!(text.len() > 10, "{text}");
+        assert!(secrets.iter().all(|secret| !text.contains(secret)), "{text}");
+    }
 }

@@ -11,7 +11,8 @@ use std::process::Command;
 const CERTIFICATES: &str = "/run/cluster-certificates";
 /// Directory of a node, as the node sees it: all nodes have the same configuration.
 const OWN: &str = "/run/node";
-const SHARDS: usize = 16;
+/// One for each public address: with fewer, the first one of seven nodes would own none.
+const SHARDS: usize = 32;
 
 /// Name of a node.
 pub(super) fn name(number: usize) -> String {

@@ -89,7 +89,8 @@ fn judge(report: &mut Report, fault: &Fault, outcome: &Outcome) {
         report.notes.push(why);
     }
     if fault.is_lossless {
-        report.check(probe.lost() == 0, format!("{}: no packet was lost", fault.name));
+        let lost = probe.lost() + probe.lost_on_return();
+        report.check(lost == 0, format!("{}: no packet was lost", fault.name));
     }
 }
 

@@ -98,6 +98,12 @@ impl Outcome {
         before.lost + away.lost
     }
 
+    /// Packets lost after the end of the fault.
+    pub(super) fn lost_on_return(&self) -> u64 {
+        let [_, _, back] = &self.phases;
+        back.lost
+    }
+
     /// Longest gaps during the fault and after it, ms. That of the fault may begin with a packet that was
     /// answered before.
     pub(super) fn gaps_ms(&self) -> [f64; 2] {
@@ -119,13 +125,12 @@ impl Outcome {
     /// Cells of a fault: its name, sent packets; lost ones and the longest gap, of the fault and of the
     /// return; and ended connections.
     pub(super) fn row(&self, name: &str, [gap_ms, return_gap_ms]: [f64; 2]) -> Vec<String> {
-        let [_, _, back] = &self.phases;
         vec![
             name.to_owned(),
             group(self.phases.iter().map(|phase| phase.sent).sum()),
             group(self.lost()),
             format!("{gap_ms:.0}"),
-            group(back.lost),
+            group(self.lost_on_return()),
             format!("{return_gap_ms:.0}"),
             group(self.ended),
         ]

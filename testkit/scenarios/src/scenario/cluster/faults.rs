@@ -18,7 +18,7 @@ pub(super) struct Fault {
     pub(super) is_avoided: bool,
     /// True if its shards get other owners.
     pub(super) is_claimed: bool,
-    /// True if no packet may be lost at its beginning.
+    /// True if no packet may be lost at its beginning and at its end.
     pub(super) is_lossless: bool,
     /// Length, if it is not that of the others.
     length: Option<Duration>,

@@ -102,7 +102,10 @@ poll.unregister(0)
 last = time.monotonic() + GRACE_S
 while time.monotonic() < last and any(said > heard for said, heard in tcp.values()):
     take(0.1)
-take(0.2)
+# A poll ends with the first answers that come.
+last = time.monotonic() + 0.2
+while time.monotonic() < last and len(arrived) < len(sent_in):
+    take(0.05)
 silent = sum(said > heard for said, heard in tcp.values())
 times = sorted(arrived.values())
 by_flow = collections.defaultdict(list)

@@ -302,3 +302,20 @@ fn entries_of_an_ended_worker_stay_until_they_are_to_be_removed() {
     assert!(bed.manager.is_drained() && bed.manager.target().all.is_empty(), "{:?}", bed.manager.status());
     assert_eq!(bed.manager.status().uncredited_packets, 2_000);
 }
+
+/// A session is asked about, closes and opens again within one turn: its entry is removed and installed again
+/// before the question is answered. The next question must not wait for that answer.
+#[test]
+fn a_question_about_an_entry_that_was_installed_again_is_answered() {
+    let mut bed = Bed::with_entries(1);
+    for change in [SessionChange::Asked, SessionChange::Closing, SessionChange::Established] {
+        bed.engines[0].push(0, change);
+    }
+    bed.turns(20);
+    let status = bed.manager.status();
+    assert_eq!((status.installed, status.removed, status.released), (2, 1, 0), "{status:?}");
+    bed.engines[0].push(0, SessionChange::Asked);
+    bed.turns(20);
+    let status = bed.manager.status();
+    assert_eq!((status.entries, status.released), (0, 1), "{status:?}");
+}

@@ -77,6 +77,9 @@ struct Occupant {
     states: [State; SWITCHES_MAX],
     /// Generation of its entries in each switch while they are pending, otherwise 0.
     pending: [u8; SWITCHES_MAX],
+    /// Switches that have had it, or may have had it, since it was last absent: their counters may contain
+    /// packets that no engine knows of.
+    had: [bool; SWITCHES_MAX],
     is_removing: bool,
     refusal: Option<Box<Refusal>>,
     /// Packets that were counted since the manager has last taken them.
@@ -399,6 +402,11 @@ impl<L: Link> Switches<L> {
         if !matches!(state, State::InsertSent | State::Present) {
             occupant.pending[k] = 0;
         }
+        occupant.had[k] = match state {
+            State::Absent => false,
+            State::Present | State::Unknown => true,
+            _ => occupant.had[k],
+        };
         let is_moving = occupant.is_moving(k);
         let status = &mut self.switches[k].status;
         for (state, is_new) in [(old, false), (state, true)] {
@@ -424,8 +432,9 @@ impl<L: Link> Switches<L> {
     fn withdraw(&mut self, slot: u32) {
         for k in 0..self.switches.len() {
             match self.state(slot, k) {
-                State::InsertQueued => self.set_state(slot, k, State::Absent),
-                State::Present => self.enqueue(slot, k, State::DeleteQueued),
+                State::InsertQueued if !self.had(slot, k) => self.set_state(slot, k, State::Absent),
+                // The switch was found with one of its entries, whose deletion may have no answer yet.
+                State::InsertQueued | State::Present => self.enqueue(slot, k, State::DeleteQueued),
                 _ => {}
             }
         }
@@ -458,6 +467,7 @@ impl<L: Link> Switches<L> {
             since: None,
             states: [State::Absent; SWITCHES_MAX],
             pending: [0; SWITCHES_MAX],
+            had: [false; SWITCHES_MAX],
             is_removing: false,
             refusal: None,
             untaken: Traffic::default(),

@@ -70,10 +70,27 @@ impl<L: Link> Switches<L> {
         for slot in 0..self.flows.len() as u32 {
             match self.state(slot, k) {
                 State::Absent | State::Unknown => {}
-                // Nothing was sent, or nothing is left.
-                State::InsertQueued | State::Counting => self.set_state(slot, k, State::Absent),
+                // Nothing was sent, and nothing is to be counted.
+                State::InsertQueued if !self.had(slot, k) => self.set_state(slot, k, State::Absent),
+                // That includes `Counting`: the entries are gone, but the engine learns of their last packets
+                // before the session is released.
                 _ => self.set_state(slot, k, State::Unknown),
             }
+        }
+    }
+
+    /// Returns whether a switch has had a flow since it was last absent from it.
+    pub(super) fn had(&self, slot: u32, k: usize) -> bool {
+        self.flows[slot as usize].occupant.as_ref().is_some_and(|occupant| occupant.had[k])
+    }
+
+    /// Takes note that a switch has no entry of a flow. If it had one, its counters are read once more.
+    fn leave(&mut self, slot: u32, k: usize) {
+        if self.had(slot, k) && self.rules.count_removed && self.switches[k].counters.are_known(slot) {
+            self.set_state(slot, k, State::Counting);
+            self.switches[k].uncounted.push_back(slot);
+        } else {
+            self.set_state(slot, k, State::Absent);
         }
     }
 
@@ -129,7 +146,7 @@ impl<L: Link> Switches<L> {
         self.switches[k].status.refused += 1;
         match is_partly {
             true => self.enqueue(slot, k, State::DeleteQueued),
-            false => self.set_state(slot, k, State::Absent),
+            false => self.leave(slot, k),
         }
         // All switches have the same flows.
         self.withdraw(slot);
@@ -185,7 +202,7 @@ impl<L: Link> Switches<L> {
         let Some(last) = last else { return };
         let now = self.now;
         let Some(occupant) = self.flows[counted.slot as usize].occupant.as_mut() else { return };
-        if matches!(occupant.states[k], State::Absent | State::InsertQueued) {
+        if matches!(occupant.states[k], State::Absent | State::InsertQueued) && !occupant.had[k] {
             return;
         }
         // A switch that restarts begins at zero.
@@ -242,5 +259,177 @@ fn describe(error: &WriteError) -> &str {
         WriteError::Missing => "it does not exist",
         WriteError::Full => "the table is full",
         WriteError::Other(reason) => reason,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::{Key, key};
+    use crate::link::{FlowEntry, Found, Write};
+    use crate::switches::FlowId;
+    use gatun_nat::feed::{Flow, SessionId};
+    use gatun_nat::plan::Transport;
+    use gatun_offload::{OffloadedFlow, Placement, Removal, Target as _};
+    use std::cell::RefCell;
+    use std::collections::VecDeque;
+    use std::net::Ipv4Addr;
+    use std::rc::Rc;
+    use std::time::Duration;
+
+    /// Events that the account has not heard of yet, and requests of the switch.
+    #[derive(Clone, Default)]
+    struct ScriptedLink(Rc<RefCell<(VecDeque<Event>, VecDeque<Request>)>>);
+
+    impl Link for ScriptedLink {
+        fn send(&mut self, _: u64, request: Request) {
+            self.0.borrow_mut().1.push_back(request);
+        }
+
+        fn receive(&mut self) -> Option<Event> {
+            self.0.borrow_mut().0.pop_front()
+        }
+    }
+
+    impl ScriptedLink {
+        fn push(&self, events: impl IntoIterator<Item = Event>) {
+            self.0.borrow_mut().0.extend(events);
+        }
+
+        /// Answers requests: changes succeed, or are refused; each counter has counted as many packets.
+        fn serve(&self, packets: u64, refuses: bool) {
+            let requests: Vec<_> = self.0.borrow_mut().1.drain(..).collect();
+            let result = |write: &Write| match write {
+                Write::Insert(_) if refuses => Err(WriteError::Full),
+                _ => Ok(()),
+            };
+            let event = |request| match request {
+                Request::Write(writes) => Event::Written(writes.iter().map(result).collect()),
+                Request::Count(slots) => {
+                    let count = Count { packets, bytes: 100 * packets };
+                    let of = |slot| Direction::ALL.map(|direction| Counted { slot, direction, count });
+                    Event::Counted { counters: slots.into_iter().flat_map(of).collect(), is_last: true }
+                }
+                Request::Reconnect(reason) => panic!("{reason}"),
+            };
+            self.push(requests.into_iter().map(event));
+        }
+
+        /// The connection ends, and another one finds these entries.
+        fn reconnect(&self, found: Vec<Found>) {
+            self.push([Event::Down("cut".to_owned())]);
+            self.0.borrow_mut().1.clear();
+            let connected = Event::Connected { connection: 2, is_empty: false, capacity: 100 };
+            self.push([connected, Event::Found(found), Event::AllFound]);
+        }
+    }
+
+    fn flow() -> OffloadedFlow {
+        let flow = Flow {
+            inside: (Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped(), 5000),
+            outside: (Ipv4Addr::new(192, 0, 2, 1), 1024),
+            remote: (Ipv4Addr::new(198, 51, 100, 7), 443),
+            transport: Transport::Tcp,
+            instance: 0,
+        };
+        let session = SessionId { record: 1, flow };
+        OffloadedFlow { session, worker: 0, epoch: 0, remote6: None, path_mtu: None }
+    }
+
+    /// One of the entries of the flow.
+    fn half() -> Found {
+        let of = FlowEntry { slot: 0, direction: Direction::Inbound, flow: flow(), pending: 0 };
+        Found { key: key(&flow(), Direction::Inbound), entry: Some(of) }
+    }
+
+    struct Bed {
+        link: ScriptedLink,
+        account: Switches<ScriptedLink>,
+        id: Option<FlowId>,
+        now: Duration,
+    }
+
+    impl Bed {
+        /// A switch that has the flow, and has counted three packets in each direction.
+        fn new() -> Bed {
+            let link = ScriptedLink::default();
+            let account = Switches::new(vec![("edge".to_owned(), link.clone())], 100);
+            let mut bed = Bed { link, account, id: None, now: Duration::ZERO };
+            bed.link
+                .push([Event::Connected { connection: 1, is_empty: true, capacity: 100 }, Event::AllFound]);
+            bed.turn();
+            bed.account.entries(&mut |_, _| ());
+            let mut placed = Vec::new();
+            bed.account.install(&[flow()], &mut placed);
+            bed.id = placed.remove(0).ok();
+            (0..3).for_each(|_| bed.serve(3, false));
+            assert_eq!(bed.account.switches[0].status.flows, 1);
+            bed
+        }
+
+        fn turn(&mut self) {
+            self.now += Duration::from_millis(10);
+            self.account.turn(self.now);
+        }
+
+        fn serve(&mut self, packets: u64, refuses: bool) {
+            self.turn();
+            self.link.serve(packets, refuses);
+            self.turn();
+        }
+
+        fn removal(&mut self) -> Removal {
+            let mut removals = Vec::new();
+            self.account.remove(&[self.id.unwrap()], &mut removals);
+            removals.remove(0)
+        }
+    }
+
+    /// The connection ends after the answer to the deletion, and before the last counters are read.
+    #[test]
+    fn the_last_packets_of_a_deleted_flow_are_counted_by_the_next_connection() {
+        let mut bed = Bed::new();
+        assert_eq!(bed.removal(), Removal::Waiting);
+        bed.serve(3, false);
+        assert_eq!(bed.account.state(0, 0), State::Counting);
+        bed.link.reconnect(Vec::new());
+        bed.turn();
+        assert_eq!(bed.removal(), Removal::Waiting, "its counters are to be read");
+        bed.serve(7, false);
+        let Removal::Removed(used) = bed.removal() else { panic!("it is not removed") };
+        let all = Count { packets: 7, bytes: 700 };
+        assert_eq!((used.traffic.outbound, used.traffic.inbound), (all, all));
+    }
+
+    /// Another controller has removed an entry. The switch refuses to get the flow again.
+    #[test]
+    fn packets_of_a_flow_that_is_refused_when_it_is_written_again_are_counted() {
+        let mut bed = Bed::new();
+        bed.link.reconnect(vec![half()]);
+        (0..4).for_each(|_| bed.serve(7, true));
+        let mut placed = Vec::new();
+        bed.account.placed(&[bed.id.unwrap()], &mut placed);
+        let Placement::Refused(Refusal::Full, used) = placed.remove(0) else { panic!("it is not refused") };
+        assert_eq!(used.traffic.inbound, Count { packets: 7, bytes: 700 });
+    }
+
+    /// The switch has so many entries of nobody that the flow's half is not deleted by the first request.
+    #[test]
+    fn a_flow_is_not_absent_while_one_of_its_entries_waits_for_its_deletion() {
+        let mut bed = Bed::new();
+        let stray = |port| {
+            let Found { key: Key { source, destination, transport }, .. } = half();
+            let key = Key { source, destination: (destination.0, port), transport };
+            Found { key, entry: None }
+        };
+        bed.link.reconnect((2000..4100).map(stray).chain([half()]).collect());
+        bed.turn();
+        assert_eq!(bed.account.state(0, 0), State::InsertQueued);
+        for _ in 0..2 {
+            assert_eq!(bed.removal(), Removal::Waiting);
+            bed.serve(3, false);
+        }
+        (0..4).for_each(|_| bed.serve(3, false));
+        assert!(matches!(bed.removal(), Removal::Removed(_)));
     }
 }

@@ -84,6 +84,23 @@ fn no_entry_of_a_switch_outlives_its_binding_whatever_happens_to_the_switch() {
     assert!(installed > 500 && adopted > 50 && moved > 500 && ended > 500, "{reached:?}");
 }
 
+/// Seeds of histories that have found a fault of the manager, the account or the model, by number of switches.
+const FOUND_FAULTS: [(u8, &[u64]); 2] = [
+    (1, &[3399, 3709, 5331, 6646, 7554, 8146, 10_050]),
+    (2, &[619, 1574, 2126, 3065, 3741, 5068, 6987, 7371, 8114]),
+];
+
+#[test]
+fn histories_with_switches_that_once_failed_do_not_fail_again() {
+    for (switches, seeds) in FOUND_FAULTS {
+        for &seed in seeds {
+            let ops = switch_history(seed, STEPS, switches);
+            let result = run(seed, &ops, with_switches(switches, SwitchRules::default()));
+            assert!(result.is_ok(), "seed {seed}, {switches} switches: {:?}", result.err());
+        }
+    }
+}
+
 #[test]
 fn each_rule_of_the_account_of_switches_matters() {
     let all = SwitchRules::default();

@@ -63,8 +63,8 @@ pub(super) struct ModelSwitch {
     pub(super) entries: BTreeMap<flow::Key, ModelEntry>,
     pub(super) engine_port: EnginePort,
     counters: BTreeMap<(u32, Direction), Counter>,
-    /// Counters of entries of an earlier controller that the present one has not read: nobody knows which of
-    /// their packets came since.
+    /// Counters of an earlier controller's flows that the present one has not read, whether their entries are
+    /// left or not: nobody knows which of their packets came since.
     unread: BTreeSet<(u32, Direction)>,
     has_program: bool,
     is_reachable: bool,
@@ -171,6 +171,7 @@ impl ModelSwitch {
         self.events.clear();
         self.engine_port.forget_controller(self.entries.values().map(|entry| entry.of));
         self.unread = self.entries.values().map(|entry| (entry.of.slot, entry.of.direction)).collect();
+        self.unread.extend(self.counters.keys());
     }
 
     pub(super) fn fault(&mut self, fault: SwitchFault) {

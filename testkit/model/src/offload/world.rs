@@ -370,8 +370,7 @@ impl World {
         let table = &mut *self.table.borrow_mut();
         let Some(switch) = table.switches.get_mut(usize::from(number)) else { return };
         switch.fault(fault);
-        let is_harmless = matches!(fault, SwitchFault::Heal | SwitchFault::Refuse(_));
-        table.is_uncounted |= !is_harmless;
+        table.is_uncounted |= matches!(fault, SwitchFault::Restart | SwitchFault::Reboot);
     }
 
     fn kill_manager(&mut self, stray: bool) {

@@ -4,6 +4,7 @@
 
 mod features;
 mod measurements;
+mod moves;
 mod tables;
 
 use super::iperf::has_fast_path;
@@ -162,7 +163,7 @@ pub(crate) fn run(options: &RunOptions) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// The table of features, with its check, after the last measurement.
+/// The table of features, with the checks of it and of moving sessions, after the last measurement.
 fn switches_features(
     switches: &[SwitchProgram],
     lab: &Lab<'_>,
@@ -176,7 +177,10 @@ fn switches_features(
         report.left += 1;
         return Ok(None);
     }
-    let features = features::table(switches, lab, STATEFUL)?;
+    let (features, moved) = features::table(switches, lab, STATEFUL)?;
+    for (switch, moved) in switches.iter().zip(moved) {
+        report.check(moved.is_good(), moved.check(switch.name()));
+    }
     report.check(features::has_all(&features), "each switch has every feature, by itself or by Gatun".into());
     Ok(Some(features))
 }

@@ -174,7 +174,7 @@ impl RunningSwitch {
     }
 
     /// Checks that the switch has translated packets. Gatun reads their counters every two seconds.
-    pub(super) fn has_translated(&self) -> Result<(), Error> {
+    pub(in crate::scenario) fn has_translated(&self) -> Result<(), Error> {
         let deadline = Instant::now() + READY_MAX;
         while offload()?["packets"].as_u64() == Some(0) {
             if Instant::now() > deadline {

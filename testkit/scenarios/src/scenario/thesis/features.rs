@@ -3,6 +3,7 @@
 
 use super::super::iperf::switch::{RunningSwitch, SwitchProgram};
 use super::super::iperf::translator::{Lab, route_ethernet, unroute_ethernet};
+use super::moves::{self, Moved};
 use crate::report::Table;
 use gatun_testkit::topology::SERVER;
 use gatun_testkit::{Error, Namespace, Process, wait_until};
@@ -84,20 +85,26 @@ print(json.dumps(phases))
 /// Answers to the features, in their order.
 type Answers = [&'static str; FEATURES.len()];
 
-/// A table of the features of these switches.
-pub(super) fn table(programs: &[SwitchProgram], lab: &Lab<'_>, config: &str) -> Result<Table, Error> {
-    let answers =
-        programs.iter().map(|program| answers(*program, lab, config)).collect::<Result<Vec<_>, _>>()?;
+/// A table of the features of these switches, and what became of datagrams while sessions moved into each.
+pub(super) fn table(
+    programs: &[SwitchProgram],
+    lab: &Lab<'_>,
+    config: &str,
+) -> Result<(Table, Vec<Moved>), Error> {
+    let answers = programs.iter().map(|program| answers(*program, lab, config));
+    let (answers, moved): (Vec<Answers>, Vec<Moved>) =
+        answers.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
     let fixed = ["feature", "P4/BMV2, 2019", "P4/NetFPGA, 2019"].map(str::to_owned);
     let row = |(at, (feature, published)): (usize, &(&str, [&str; 2]))| {
         let measured = answers.iter().map(|of| of[at]);
         std::iter::once(*feature).chain(*published).chain(measured).map(str::to_owned).collect()
     };
-    Ok(Table {
+    let table = Table {
         title: "Features".into(),
         header: fixed.into_iter().chain(programs.iter().map(|program| program.name().to_owned())).collect(),
         rows: FEATURES.iter().enumerate().map(row).collect(),
-    })
+    };
+    Ok((table, moved))
 }
 
 /// Returns whether a table has every feature.
@@ -110,14 +117,15 @@ const NO: &str = "no";
 /// The switch gives the packets to the engine.
 const BY_GATUN: &str = "by Gatun";
 
-fn answers(program: SwitchProgram, lab: &Lab<'_>, config: &str) -> Result<Answers, Error> {
+fn answers(program: SwitchProgram, lab: &Lab<'_>, config: &str) -> Result<(Answers, Moved), Error> {
     let net = lab.net();
     let mut running = RunningSwitch::start(net, lab.programs(), program, config)?;
     route_ethernet(net)?;
+    let moved = moves::run(&running, &net.client, &net.server);
     let answers = ask(&mut running, &net.client, &net.server);
     unroute_ethernet(net)?;
     running.stop(net)?;
-    answers
+    Ok((answers?, moved?))
 }
 
 fn ask(running: &mut RunningSwitch, client: &Namespace, server: &Namespace) -> Result<Answers, Error> {

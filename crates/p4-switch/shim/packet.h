@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* Run time of the code that src/code.rs makes of a program: exact tables, and the loop that takes packets through it.
  *
- * A packet goes through the program without a stop, with metadata and headers in variables. Only before a look-up in a table
- * larger than the cache, its variables are saved, and the packets behind it go on while memory is read. No packet is in the
- * program between two calls of gatun_run, so that entries change without regard to packets.
+ * A packet goes through the program without a stop, with metadata and headers in variables. If a table is larger than the cache,
+ * all packets of a burst go through the probe first. It finds the entries that they will need, so that all of them are read
+ * from memory at once, and changes nothing: its result may be wrong, and then a packet only waits. No packet is in the program
+ * between two calls of gatun_run, so that entries change without regard to packets.
  *
- * This file comes behind definitions of the program: GATUN_SAVED, GATUN_ACTIONS, GATUN_TABLES, GATUN_ARRAYS, GATUN_METERS,
+ * This file comes behind definitions of the program: GATUN_ACTIONS, GATUN_TABLES, GATUN_ARRAYS, GATUN_METERS,
  * GATUN_SHAPES. */
 #ifndef GATUN_P4_PACKET_H
 #define GATUN_P4_PACKET_H
@@ -359,22 +360,36 @@ static __rte_always_inline uint64_t gatun_checksum(uint64_t sum)
 	return sum == 0xffff ? 0xffff : ~sum & 0xffff;
 }
 
+/* An exact table of the program. */
+struct gatun_shape {
+	uint32_t table, key_len, data_len, size;
+};
+
 /* A packet in the program. */
 struct gatun_frame {
 	struct rte_swx_pkt pkt;
 	uint32_t port;
-	uint32_t resume; /* place where it goes on */
-	const struct gatun_table *table; /* for which it waits */
-	uint64_t hash;
 	uint32_t later_count;
+	const struct gatun_table *table; /* large, with the entry that the packet will need; or nothing */
+	uint64_t hash;
 	struct {
 		uint64_t *cell;
 		uint64_t value;
 	} later[LATER]; /* additions to counters that are not in the cache */
-	uint64_t saved[GATUN_SAVED + 1];
 };
 
-static uint32_t gatun_packet(struct rte_swx_pipeline *p, struct gatun_frame *f, uint32_t resume);
+static const uint8_t gatun_nothing[512];
+
+static void gatun_probe(struct rte_swx_pipeline *p, struct gatun_frame *f);
+static void gatun_packet(struct rte_swx_pipeline *p, struct gatun_frame *f);
+
+/* The packet will need an entry of a large table. */
+static __rte_always_inline void gatun_seek(struct gatun_frame *f, const struct gatun_table *table, uint64_t hash)
+{
+	f->table = table;
+	f->hash = hash;
+	rte_prefetch0(&table->buckets[hash & table->mask]);
+}
 
 /* Sends the packet, which begins at `start`. A port that does not exist drops it, as the last one does. */
 static __rte_always_inline void gatun_send(struct rte_swx_pipeline *p, struct gatun_frame *f, const uint8_t *start,
@@ -403,9 +418,9 @@ static __rte_always_inline uint64_t *gatun_cell(struct rte_swx_pipeline *p, uint
 }
 
 /* A packet of a large table adds to its counters after all packets of the burst. */
-static __rte_always_inline void gatun_count(struct gatun_frame *f, uint64_t *cell, uint64_t value, int is_late)
+static __rte_always_inline void gatun_count(struct gatun_frame *f, uint64_t *cell, uint64_t value, int can_wait)
 {
-	if (is_late && f->later_count < LATER) {
+	if (can_wait && f->table != NULL && f->later_count < LATER) {
 		rte_prefetch0(cell);
 		f->later[f->later_count].cell = cell;
 		f->later[f->later_count++].value = value;
@@ -442,33 +457,38 @@ static __rte_noinline int gatun_match(struct rte_swx_pipeline *p, uint32_t table
 	return hit;
 }
 
+/* Whether packets can need an entry that is not in the cache. */
+static __rte_always_inline int gatun_is_large(const struct rte_swx_pipeline *p)
+{
+	static const struct gatun_shape shapes[] = {GATUN_SHAPES{0, 0, 0, 0}};
+	uint32_t large = 0;
+
+	for (uint32_t i = 0; i + 1 < RTE_DIM(shapes); i++)
+		large |= ((const struct gatun_table *)p->table_state[shapes[i].table].obj)->is_large;
+	return large != 0;
+}
+
 static __rte_noinline uint32_t gatun_burst(struct rte_swx_pipeline *p, uint32_t number, uint32_t max)
 {
 	struct port_in_runtime *port = &p->in[number];
-	struct gatun_frame frames[BURST], *waiting[BURST];
-	uint32_t count = 0, left = 0;
+	struct gatun_frame frames[BURST];
+	uint32_t count = 0;
 
-	for (; count < max && port->pkt_rx(port->obj, &frames[count].pkt); count++)
+	for (; count < max && port->pkt_rx(port->obj, &frames[count].pkt); count++) {
 		rte_prefetch0(frames[count].pkt.pkt + frames[count].pkt.offset);
-	for (uint32_t i = 0; i < count; i++) {
-		frames[i].port = number;
-		frames[i].later_count = 0;
-		frames[i].resume = gatun_packet(p, &frames[i], 0);
-		if (unlikely(frames[i].resume != 0))
-			waiting[left++] = &frames[i];
+		frames[count].port = number;
+		frames[count].later_count = 0;
+		frames[count].table = NULL;
 	}
-	while (unlikely(left != 0)) {
-		uint32_t again = 0;
-
-		for (uint32_t i = 0; i < left; i++)
-			gatun_approach(waiting[i]->table, waiting[i]->hash);
-		for (uint32_t i = 0; i < left; i++) {
-			waiting[i]->resume = gatun_packet(p, waiting[i], waiting[i]->resume);
-			if (waiting[i]->resume != 0)
-				waiting[again++] = waiting[i];
-		}
-		left = again;
+	if (count != 0 && gatun_is_large(p)) {
+		for (uint32_t i = 0; i < count; i++)
+			gatun_probe(p, &frames[i]);
+		for (uint32_t i = 0; i < count; i++)
+			if (likely(frames[i].table != NULL))
+				gatun_approach(frames[i].table, frames[i].hash);
 	}
+	for (uint32_t i = 0; i < count; i++)
+		gatun_packet(p, &frames[i]);
 	for (uint32_t i = 0; i < count; i++)
 		for (uint32_t k = 0; k < frames[i].later_count; k++)
 			*frames[i].later[k].cell += frames[i].later[k].value;
@@ -488,10 +508,6 @@ __attribute__((visibility("default"))) void gatun_run(struct rte_swx_pipeline *p
 		pipeline_port_inc(p);
 	}
 }
-
-struct gatun_shape {
-	uint32_t table, key_len, data_len, size;
-};
 
 /* Whether objects have these names, in the order of their numbers. */
 #define GATUN_CHECK(list, ...) \

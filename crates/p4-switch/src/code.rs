@@ -1,11 +1,11 @@
 //! Code of a program, in C: one function that takes a packet from its reception to its sending, with
-//! metadata and headers in variables (`shim/packet.h` has the rest).
+//! metadata and headers in variables (`shim/packet.h` has the rest). Before it, a packet goes through another
+//! one, the probe, that finds which entry of a large table it will need, and changes nothing.
 //!
 //! DPDK makes a function of the instructions between two look-ups. It executes them by 16 packets in turn,
 //! and keeps everything in memory meanwhile. A compiler that sees all of the program leaves out most of its
 //! moves.
 
-use crate::liveness::Liveness;
 use crate::names::{Names, Place, variable};
 use crate::program::{Field, Line, Program, Table, number};
 use std::collections::BTreeSet;
@@ -26,8 +26,8 @@ const HEADERS_MAX: usize = 64;
 pub(crate) struct Code {
     /// Definitions that come before `shim/packet.h`.
     pub(crate) definitions: String,
-    /// The function, which comes behind it.
-    pub(crate) function: String,
+    /// The functions, which come behind it.
+    pub(crate) functions: String,
     /// Tables that are not DPDK's.
     pub(crate) exact_tables: Vec<String>,
 }
@@ -52,11 +52,12 @@ struct Scope<'a> {
 pub(crate) fn generate(program: &Program) -> Option<Code> {
     let names = Names::new(program);
     let written = written(program, &names);
-    let mut writer = Writer { names, written, out: String::new(), resumes: String::new(), saved: 0 };
+    let mut writer = Writer { names, written, out: String::new(), is_probe: true };
     writer.check()?;
-    writer.apply()?;
-    let function = writer.function();
-    Some(Code { definitions: writer.definitions()?, function, exact_tables: exact_tables(program) })
+    let probe = writer.function("probe")?;
+    writer.is_probe = false;
+    let functions = probe + &writer.function("packet")?;
+    Some(Code { definitions: writer.definitions()?, functions, exact_tables: exact_tables(program) })
 }
 
 /// Places that some instruction writes, except by the reception of a header.
@@ -79,10 +80,8 @@ struct Writer<'p> {
     names: Names<'p>,
     written: BTreeSet<Place>,
     out: String,
-    /// Code that reads the saved variables of each table.
-    resumes: String,
-    /// Number of saved variables.
-    saved: usize,
+    /// Whether the function only finds the entry that a packet will need: it changes nothing.
+    is_probe: bool,
 }
 
 impl Writer<'_> {
@@ -139,14 +138,13 @@ impl Writer<'_> {
     fn apply(&mut self) -> Option<()> {
         let program = self.names.program;
         let scope = Scope { prefix: "L_".to_owned(), arguments: &[], end: None };
-        let liveness = Liveness::of(program, &self.names)?;
         let mut at = 0;
         while let Some(line) = program.apply.get(at) {
             self.label(line, &scope);
             at += match line.words[0].as_str() {
                 "emit" | "tx" => self.send(&program.apply[at..], &scope)?,
                 "table" => {
-                    self.table(at, line.words.get(1)?, liveness.before(at))?;
+                    self.table(at, line.words.get(1)?)?;
                     1
                 }
                 _ => {
@@ -196,8 +194,7 @@ impl Writer<'_> {
                 Some(())
             }
             ["drop"] => {
-                self.line("gatun_drop(p, f);");
-                self.line("return 0;");
+                self.line(if self.is_probe { "return;" } else { "gatun_drop(p, f); return;" });
                 Some(())
             }
             ["return"] => {
@@ -205,6 +202,12 @@ impl Writer<'_> {
                 Some(())
             }
             [name, ..] if name.starts_with("jmp") => self.jump(&words, scope),
+            // Nothing in the program can depend on a counter.
+            ["regadd", array, ..] if self.is_probe && !self.is_read(array) => Some(()),
+            ["regwr" | "regadd" | "meter", ..] if self.is_probe => {
+                self.line("return;");
+                Some(())
+            }
             [name, ..] if name.starts_with("reg") || *name == "meter" => self.memory(&words, scope),
             _ => None,
         }
@@ -234,6 +237,16 @@ impl Writer<'_> {
         Some(())
     }
 
+    /// Whether the program reads or writes an array's values: it is no counter.
+    fn is_read(&self, array: &str) -> bool {
+        let program = self.names.program;
+        let code = program.actions.iter().flat_map(|action| &action.code).chain(&program.apply);
+        code.into_iter().any(|line| {
+            ["regrd", "regwr"].contains(&line.words[0].as_str())
+                && line.words.iter().any(|word| word == array)
+        })
+    }
+
     /// Counters, registers and meters.
     fn memory(&mut self, words: &[&str], scope: &Scope<'_>) -> Option<()> {
         let program = self.names.program;
@@ -250,14 +263,9 @@ impl Writer<'_> {
                 self.line(&format!("*{} = {};", cell(array, index)?, self.value(from, scope)?));
             }
             ["regadd", array, index, from] => {
-                let code = program.actions.iter().flat_map(|action| &action.code).chain(&program.apply);
-                let is_read = code.into_iter().any(|line| {
-                    ["regrd", "regwr"].contains(&line.words[0].as_str())
-                        && line.words.iter().any(|word| word == array)
-                });
-                let is_late = if is_read { "0" } else { "is_late" };
+                let can_wait = u8::from(!self.is_read(array));
                 let (cell, value) = (cell(array, index)?, self.value(from, scope)?);
-                self.line(&format!("gatun_count(f, {cell}, {value}, {is_late});"));
+                self.line(&format!("gatun_count(f, {cell}, {value}, {can_wait});"));
             }
             ["meter", array, index, len, color, to] => {
                 let array = find(&program.meters, array)?;
@@ -330,6 +338,10 @@ impl Writer<'_> {
             return None;
         }
         let port = self.value(line.words.get(1)?, scope)?;
+        if self.is_probe {
+            self.line("return;");
+            return Some(emitted + 1);
+        }
         self.line("{");
         self.line("uint8_t *o = ptr;");
         for line in lines[..emitted].iter().rev() {
@@ -347,7 +359,7 @@ impl Writer<'_> {
             self.line("} }");
         }
         self.line(&format!("gatun_send(p, f, o, {port});"));
-        self.line("return 0; }");
+        self.line("return; }");
         Some(emitted + 1)
     }
 
@@ -356,8 +368,8 @@ impl Writer<'_> {
         self.line(&format!("gatun_store(o + {at}, {bits}, gatun_swap({}, {bits}));", variable(place)));
     }
 
-    /// A look-up and the actions of the table. `at` is its line, `live` has what is read there and behind it.
-    fn table(&mut self, at: usize, name: &str, live: &BTreeSet<Place>) -> Option<()> {
+    /// A look-up and the actions of the table. `at` is its line.
+    fn table(&mut self, at: usize, name: &str) -> Option<()> {
         let (number, table) = self.names.table(name)?;
         let default = self.names.action(&table.default)?.0;
         self.line("{");
@@ -365,7 +377,8 @@ impl Writer<'_> {
         self.line("const uint8_t *data = gatun_nothing;");
         match (table.key.is_empty(), table.is_exact) {
             (true, _) => self.line("hit = 0;"),
-            (false, true) => self.look_up(at, number, table, live)?,
+            (false, true) => self.look_up(number, table)?,
+            (false, false) if self.is_probe => self.line("return;"),
             (false, false) => self.look_up_with_masks(number, table)?,
         }
         self.line(&format!("if (!hit) action = {default};"));
@@ -406,7 +419,7 @@ impl Writer<'_> {
         }
     }
 
-    fn look_up(&mut self, at: usize, number: usize, table: &Table, live: &BTreeSet<Place>) -> Option<()> {
+    fn look_up(&mut self, number: usize, table: &Table) -> Option<()> {
         let (key, _) = self.key(table)?;
         let len = key.iter().map(|(_, at, bits)| at + bits / 8).max()?;
         if len > KEY_MAX {
@@ -422,17 +435,12 @@ impl Writer<'_> {
                 let _ = write!(words[word + 1], " | {value} >> {}", 64 - shift);
             }
         }
-        let label = at + 1;
-        let _ = writeln!(self.out, "TABLE_{label}:;");
         self.line(&format!("const struct gatun_table *table = p->table_state[{number}].obj;"));
         self.line(&format!("const uint64_t key[] = {{{}}};", words.join(", ")));
         self.line(&format!("const uint64_t hash = gatun_hash(table, key, {count});"));
-        self.line(&format!("if (unlikely(table->is_large) && resume != {label}) {{"));
-        self.save(label, live);
-        self.line("f->table = table; f->hash = hash;");
-        self.line("rte_prefetch0(&table->buckets[hash & table->mask]);");
-        self.line(&format!("return {label}; }}"));
-        self.line("resume = 0;");
+        if self.is_probe {
+            self.line("if (table->is_large) { gatun_seek(f, table, hash); return; }");
+        }
         self.line(&format!("const uint8_t *entry = gatun_find(table, hash, key, {count});"));
         self.line("hit = entry != NULL;");
         self.line(&format!(
@@ -441,36 +449,6 @@ impl Writer<'_> {
             8 * count + 8
         ));
         Some(())
-    }
-
-    /// Saves what is read at the table and behind it, and writes the code that reads it again.
-    fn save(&mut self, label: usize, live: &BTreeSet<Place>) {
-        let mut variables = vec!["valid".to_owned()];
-        // Fields that the program does not write are in the packet.
-        let is_saved = |place: &Place| matches!(place, Place::Metadata(_)) || self.written.contains(place);
-        let (saved, unwritten): (Vec<Place>, Vec<Place>) = live.iter().partition(|place| is_saved(place));
-        variables.extend(saved.into_iter().map(variable));
-        let lines = self.names.program.apply.iter().filter(|line| line.words[0] == "extract");
-        let received = lines.filter_map(|line| self.names.header(line.words.get(1)?));
-        let received: BTreeSet<usize> = received.collect();
-        let pointers = received.iter().map(|header| format!("at{header}")).chain(["ptr".to_owned()]);
-        let (mut saves, mut loads, mut at) = (String::new(), String::new(), 0);
-        for pointer in pointers {
-            let _ = writeln!(saves, "\tf->saved[{at}] = (uintptr_t){pointer};");
-            let _ = writeln!(loads, "\t{pointer} = (uint8_t *)(uintptr_t)f->saved[{at}];");
-            at += 1;
-        }
-        for name in variables {
-            let _ = writeln!(saves, "\tf->saved[{at}] = {name};");
-            let _ = writeln!(loads, "\t{name} = f->saved[{at}];");
-            at += 1;
-        }
-        let own = std::mem::replace(&mut self.out, loads);
-        unwritten.into_iter().for_each(|place| self.load(place));
-        let loads = std::mem::replace(&mut self.out, own);
-        self.out += &saves;
-        let _ = write!(self.resumes, "\tcase {label}:\n{loads}\tgoto TABLE_{label};\n");
-        self.saved = self.saved.max(at);
     }
 
     fn look_up_with_masks(&mut self, number: usize, table: &Table) -> Option<()> {
@@ -486,16 +464,18 @@ impl Writer<'_> {
         Some(())
     }
 
-    fn function(&self) -> String {
+    /// The function `gatun_NAME`.
+    fn function(&mut self, name: &str) -> Option<String> {
+        self.out.clear();
+        self.apply()?;
         let program = self.names.program;
         let places = (0..program.metadata.len()).map(Place::Metadata);
         let places = places.chain((0..program.headers.len()).flat_map(|header| self.names.fields(header)));
-        let mut text = "static const uint8_t gatun_nothing[512];\n\
-            static uint32_t gatun_packet(struct rte_swx_pipeline *p, struct gatun_frame *f, uint32_t resume)\n\
-            {\n\tconst int is_late = resume != 0;\n\
-            \tuint8_t *ptr = f->pkt.pkt + f->pkt.offset;\n\
+        let mut text = format!(
+            "static void gatun_{name}(struct rte_swx_pipeline *p, struct gatun_frame *f)\n\
+            {{\n\tuint8_t *ptr = f->pkt.pkt + f->pkt.offset;\n\
             \tuint64_t valid = 0, action = 0;\n\tint hit = 0;\n"
-            .to_owned();
+        );
         for header in 0..program.headers.len() {
             let _ = writeln!(text, "\tuint8_t *at{header} = (uint8_t *)gatun_nothing;");
         }
@@ -503,8 +483,8 @@ impl Writer<'_> {
             // Without a value, as in P4: a compiler would have to write zeroes wherever ways of packets meet.
             let _ = writeln!(text, "\tuint64_t {};", variable(place));
         }
-        let _ = writeln!(text, "\tswitch (resume) {{\n\tcase 0:\n\tbreak;\n{}\t}}", self.resumes);
-        text + &self.out + "\tgatun_drop(p, f);\n\treturn 0;\n}\n"
+        let end = if self.is_probe { "" } else { "\tgatun_drop(p, f);\n" };
+        Some(text + &self.out + end + "}\n")
     }
 
     fn definitions(&self) -> Option<String> {
@@ -526,7 +506,7 @@ impl Writer<'_> {
             }
             let _ = write!(shapes, "{{{number}, {key_len}, {data_len}, {}}}, ", table.size);
         }
-        let mut text = format!("#define GATUN_SAVED {}\n#define GATUN_SHAPES {shapes}\n", self.saved);
+        let mut text = format!("#define GATUN_SHAPES {shapes}\n");
         for (name, names) in [
             ("ACTIONS", list(&mut program.actions.iter().map(|action| &action.name))),
             ("TABLES", list(&mut program.tables.iter().map(|table| &table.name))),
@@ -591,14 +571,43 @@ apply {
 }
 ";
 
+    /// The probe and the function that follows it, with other lines before the look-up.
+    fn functions(lines: &str) -> [String; 2] {
+        let text = TEXT.replace("\ttable t\n", &format!("{lines}\ttable t\n"));
+        let text = text.replace("apply {", "regarray c size 16 initval 0\nmetarray l size 16\napply {");
+        let code = generate(&read(&text).unwrap()).unwrap();
+        let (probe, packet) = code.functions.split_once("static void gatun_packet").unwrap();
+        [probe, packet].map(str::to_owned)
+    }
+
     #[test]
-    fn only_what_is_read_later_is_saved_before_a_look_up() {
-        let code = generate(&read(TEXT).unwrap()).unwrap();
-        let saved = |name: &str| code.function.contains(&format!("] = {name};"));
-        // The key, and what comes behind. The type is written before it is read, the port by each action.
-        assert!(saved("m1") && saved("m3") && saved("valid"), "{}", code.function);
-        assert!(!saved("m0") && !saved("m2") && !saved("h0_1") && !saved("h0_0"), "{}", code.function);
-        assert!(code.function.contains("\tgoto TABLE_6;"), "{}", code.function);
+    fn a_probe_changes_nothing() {
+        let [probe, packet] =
+            functions("\tregadd c m.key 1\n\tjmpeq OUT m.key 1\n\tdrop\n\tOUT : mov m.port 1\n");
+        for effect in ["gatun_count(", "gatun_drop(", "gatun_send(", "gatun_store(", "*gatun_cell("] {
+            assert!(!probe.contains(effect), "{effect}\n{probe}");
+        }
+        assert!(["gatun_count(", "gatun_drop(", "gatun_send("].iter().all(|effect| packet.contains(effect)));
+    }
+
+    #[test]
+    fn a_probe_seeks_the_entry_that_the_packet_finds() {
+        let [probe, packet] = functions("");
+        let key = |text: &str| text.lines().filter(|line| line.contains("key")).map(str::to_owned).collect();
+        let [first, second]: [Vec<String>; 2] = [&probe, &packet].map(|text| key(text));
+        assert_eq!(first, second);
+        assert!(first.len() > 1 && probe.contains("gatun_seek(") && !packet.contains("gatun_seek("));
+    }
+
+    #[test]
+    fn a_probe_ends_before_what_it_cannot_foresee() {
+        let is_ended = |lines: &str| {
+            let [probe, _] = functions(lines);
+            probe.find("\treturn;\n") < probe.find("gatun_seek(") && probe.contains("\treturn;\n")
+        };
+        assert!(is_ended("\tregwr c m.key 1\n") && is_ended("\tmeter l m.key m.later 0 m.unread\n"));
+        assert!(is_ended("\tregadd c m.key 1\n\tregrd m.unread c m.key\n"));
+        assert!(!is_ended("\tregadd c m.key 1\n") && !is_ended("\tregrd m.unread c m.key\n"));
     }
 
     #[test]

@@ -17,7 +17,6 @@ mod entries;
 mod environment;
 mod error;
 mod layout;
-mod liveness;
 mod metadata;
 mod names;
 mod object;

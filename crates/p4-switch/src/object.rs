@@ -173,7 +173,7 @@ fn with_own_code(code: &str, own: &Code) -> String {
             }
         }
     }
-    text + &own.definitions + RUN_TIME + &own.function
+    text + &own.definitions + RUN_TIME + &own.functions
 }
 
 fn translate(named: &Path, spec: &Path, code: &Path) -> Result<(), SwitchError> {
@@ -234,7 +234,7 @@ mod tests {
     fn dpdks_functions_lose_their_bodies() {
         let code = "static int a;\nvoid\nf(struct rte_swx_pipeline *p)\n{\n\tif (1) {\n\t}\n}\n\nvoid\n\
                     g(struct rte_swx_pipeline *p)\n{\n}\n";
-        let own = Code { definitions: "d\n".into(), function: "f\n".into(), exact_tables: Vec::new() };
+        let own = Code { definitions: "d\n".into(), functions: "f\n".into(), exact_tables: Vec::new() };
         let text = with_own_code(code, &own);
         let begin = "static int a;\nvoid\nf(struct rte_swx_pipeline *p) {}\n\nvoid\n\
                      g(struct rte_swx_pipeline *p) {}\nd\n";

@@ -303,14 +303,15 @@ impl Member {
         for (session, seen) in &round.misplaced {
             self.refuse(*session, *seen, PeerRefusal::NotServed);
         }
+        // These ends have been used. The feeds may have others: sessions that have ended again since.
+        if round.is_again {
+            round.accepted().for_each(|begin| self.ends.remove_flow(&begin.session.flow));
+        }
         let refused = round.refused();
         let mut told: ReportedFlows = (!refused.is_empty()).then(HashSet::new);
         self.read_feeds_noting(now_ms, engines, &mut told);
         for begin in round.accepted() {
             self.refused.remove(&outside(&begin.session.flow));
-        }
-        if round.is_again {
-            round.accepted().for_each(|begin| self.ends.remove_flow(&begin.session.flow));
         }
         let mut again = round.again();
         for (begin, why) in refused {

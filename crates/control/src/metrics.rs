@@ -248,7 +248,7 @@ mod tests {
     fn a_cluster_has_values_and_a_single_box_only_says_that_it_is_none() {
         use gatun_api::types::{
             BackupPhase, Cluster, ClusterConfiguration, ClusterNode, ClusterShard, ClusterState,
-            NodeRevision, RevisionStage, ShardPart,
+            NodeConnection, NodeRevision, PeerCounters, RevisionStage, ShardPart,
         };
         let node = |name: &str, is_registered| ClusterNode {
             name: name.to_owned(),
@@ -296,6 +296,14 @@ mod tests {
         scrape.cluster.nodes[0].revision = Some(of(Some(12), true));
         // It is away.
         scrape.cluster.nodes[1].revision = Some(of(Some(11), true));
+        scrape.cluster.nodes[1].connection = Some(NodeConnection {
+            address: String::new(),
+            connected_for_ms: Some(1),
+            reason: None,
+            shards: 2,
+            differences: Vec::new(),
+            counters: PeerCounters { records_waiting: 7, ..PeerCounters::default() },
+        });
         scrape.cluster.configuration = Some(ClusterConfiguration {
             number: 13,
             before: Some(12),
@@ -319,6 +327,7 @@ mod tests {
             "gatun_cluster_orphan_shards 1",
             "gatun_cluster_node_registered{node=\"a\"} 1",
             "gatun_cluster_node_registered{node=\"b\"} 0",
+            "gatun_cluster_waiting_records{node=\"b\"} 7",
         ] {
             assert!(text.contains(&format!("\n{line}\n")), "{line}: {text}");
         }

@@ -158,6 +158,12 @@ pub(super) const CLUSTER: &[Metric] = &[
         |v, s| counters(v, s, |all| all.ends_waiting),
         "Ended sessions whose ports wait for the other node.",
     ),
+    gauge(
+        "cluster_waiting_records",
+        NODE,
+        |v, s| counters(v, s, |all| all.records_waiting),
+        "Records of the other node that wait for the engines.",
+    ),
 ];
 
 fn value(v: &View<'_>, s: &mut Samples<'_>, read: impl Fn(&Cluster) -> u64) {

@@ -1,13 +1,12 @@
 //! Box of a cluster: a node and the engines of its workers.
 
-use crate::engines::Workers;
+use crate::engines::{Translation, Workers};
 use crate::server::{Client, Server};
 use gatun_cluster::coordination::CoordinationSettings;
 use gatun_cluster::node::{Node, NodeEngines, NodeSettings, Places, SavedNode, exchange_settings};
 use gatun_cluster::record::NodeName;
 use gatun_cluster::target::Candidate;
 use gatun_cluster::{ClusterRules, ClusterTiming};
-use gatun_nat::inspect::BindingInfo;
 use gatun_nat::plan::{self, Net4, Plan, PoolRange};
 use gatun_nat::redirect::Place;
 use gatun_nat::standby::{Fence, PeerAction};
@@ -116,7 +115,7 @@ pub struct Machine {
     pub client: Client,
     saved: Option<SavedNode>,
     /// Translations that the kernel makes without the process, until a time.
-    kernel: (Vec<BindingInfo>, u64),
+    kernel: (Vec<Translation>, u64),
     /// Thousandths by which its clock is fast.
     rate: i64,
     /// Time at which its clock was stopped, if it can be, and the time for which it has stood still, ms.
@@ -264,13 +263,26 @@ impl Machine {
     }
 
     /// Returns the translations that packets can find in the box.
-    pub fn translations(&self, now_ms: u64) -> Vec<BindingInfo> {
+    pub fn translations(&self, now_ms: u64) -> Vec<Translation> {
         if !self.runs() {
             return if now_ms < self.kernel.1 { self.kernel.0.clone() } else { vec![] };
         }
         let Some(Process { slots, .. }) = &self.process else { return vec![] };
         let now = Instant(self.now(now_ms));
-        let all = slots.workers.bindings().into_iter();
-        all.filter(|binding| !slots.workers.is_fenced(now, binding.outside.0)).collect()
+        let mut all = slots.workers.translations();
+        // The pool has few addresses.
+        let mut addresses: Vec<(Ipv4Addr, bool)> = vec![];
+        all.retain(|one| {
+            let address = one.address();
+            let known =
+                addresses.iter().find(|(known, _)| *known == address).map(|(_, is_fenced)| *is_fenced);
+            let is_fenced = known.unwrap_or_else(|| {
+                let is_fenced = slots.workers.is_fenced(now, address);
+                addresses.push((address, is_fenced));
+                is_fenced
+            });
+            !is_fenced
+        });
+        all
     }
 }

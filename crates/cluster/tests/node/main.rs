@@ -66,10 +66,12 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
+/// The same seeds in each run: a change that breaks something fails in its own run, and `SEEDS` and `FIRST`
+/// choose others. Seeds of the day would let a change fail that has nothing to do with it.
 #[test]
 fn no_port_ever_has_two_hosts_and_no_move_or_fault_loses_what_both_holders_know() {
     let first = number("FIRST", 0);
-    for seed in first..first + number("SEEDS", 200) {
+    for seed in first..first + number("SEEDS", 1_000) {
         if let Err((why, log)) = play(seed, ClusterRules::default()) {
             let last = log.len().saturating_sub(number("LINES", 60) as usize);
             panic!("{}\n{why}", log[last..].join("\n"));

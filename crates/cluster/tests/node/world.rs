@@ -1,6 +1,7 @@
 //! World of a cluster: packets at any box, links that break, faults, and checks after each step.
 
 use crate::boxes::{Life, Machine, Process, SHARDS, Variant, WORKERS, name};
+use crate::engines::check_ports;
 use crate::server::Server;
 use gatun_cluster::coordination::ClusterOrder;
 use gatun_cluster::node::{ClusterStatus, Places};
@@ -431,18 +432,7 @@ impl World {
 
     /// Checks that no public port has two inside hosts.
     pub fn check(&self) -> Result<(), String> {
-        let mut users = HashMap::new();
-        for (number, machine) in self.machines.iter().enumerate() {
-            for binding in machine.translations(self.now_ms) {
-                let place = (binding.transport, binding.outside.0, binding.outside.1);
-                let (user, at) = *users.entry(place).or_insert((binding.inside, number));
-                if user != binding.inside {
-                    let inside = binding.inside;
-                    return Err(format!("{place:?} has {user:?} at {at}, and {inside:?} at {number}"));
-                }
-            }
-        }
-        Ok(())
+        check_ports(self.machines.iter().map(|machine| machine.translations(self.now_ms)))
     }
 
     fn everything(&mut self) {
@@ -534,7 +524,9 @@ impl World {
             self.everything();
             self.check()?;
         }
-        self.until("agreement", |world| world.is_whole() && world.is_quiet())
+        self.until("agreement", |world| world.is_whole() && world.is_quiet())?;
+        let mut processes = self.machines.iter().filter_map(|machine| machine.process.as_ref());
+        processes.try_for_each(|process| process.slots.workers.check_tables())
     }
 
     fn status(&self, number: usize) -> Option<ClusterStatus> {

@@ -41,10 +41,12 @@ fn phases(world: &mut World) -> Result<(), String> {
     Ok(())
 }
 
+/// The same seeds in each run: a change that breaks something fails in its own run, and `SEEDS` and `FIRST`
+/// choose others. Seeds of the day would let a change fail that has nothing to do with it.
 #[test]
 fn no_port_has_two_users_and_every_shard_has_two_holders_after_all_faults() {
     let first = number("FIRST", 0);
-    for seed in first..first + number("SEEDS", 150) {
+    for seed in first..first + number("SEEDS", 1_000) {
         if let Err((why, log)) = play(seed, ClusterRules::default()) {
             let last = log.len().saturating_sub(number("LINES", 80) as usize);
             panic!("{}\n{why}", log[last..].join("\n"));

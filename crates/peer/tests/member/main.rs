@@ -92,10 +92,12 @@ fn histories_that_have_found_faults_keep_all_promises() {
     }
 }
 
+/// The same seeds in each run: a change that breaks something fails in its own run, and `SEEDS` and `FIRST`
+/// choose others. Seeds of the day would let a change fail that has nothing to do with it.
 #[test]
 fn no_port_ever_has_two_hosts_and_the_members_agree_after_all_faults() {
     let first = number("FIRST", 0);
-    for seed in first..first + number("SEEDS", 300) {
+    for seed in first..first + number("SEEDS", 1_000) {
         if let Err((why, log)) = play(seed, Rules::default()) {
             let last = log.len().saturating_sub(number("LINES", 60) as usize);
             panic!("{}\n{why}", log[last..].join("\n"));

@@ -1,8 +1,7 @@
 //! Box of a pair: a member and the engines of its workers, which execute requests when the world says so.
 
-use crate::engines::Workers;
+use crate::engines::{Translation, Workers};
 use gatun_nat::Instant;
-use gatun_nat::inspect::BindingInfo;
 use gatun_nat::plan::{self, Net4, Plan, PoolRange};
 use gatun_peer::member::{AddressRange, Member, MemberSettings, SavedStanding};
 use gatun_peer::ownership::{self, Rules, Timing};
@@ -99,7 +98,7 @@ pub struct Node {
     /// Standing that has been saved.
     pub saved: Option<SavedStanding>,
     /// Translations of a killed process that the kernel still makes, until a time.
-    pub kernel: (Vec<BindingInfo>, u64),
+    pub kernel: (Vec<Translation>, u64),
     generation: u64,
 }
 
@@ -161,7 +160,7 @@ impl Node {
     /// Kills the process. Its kernel goes on for a while.
     pub fn kill(&mut self, now: Instant, keeps_state: bool) {
         let Some(process) = self.process.take() else { return };
-        self.kernel = (process.workers.bindings(), now.0 + u64::from(KERNEL_MS));
+        self.kernel = (process.workers.translations(), now.0 + u64::from(KERNEL_MS));
         self.life = match keeps_state {
             true => Life::Killed(process.workers.files(), self.saved.clone()),
             false => Life::Off,
@@ -172,8 +171,8 @@ impl Node {
     }
 
     /// Returns the translations that packets can find in the box.
-    pub fn translations(&self, now: Instant) -> Vec<BindingInfo> {
-        let mut all = self.process.as_ref().map(|process| process.workers.bindings()).unwrap_or_default();
+    pub fn translations(&self, now: Instant) -> Vec<Translation> {
+        let mut all = self.process.as_ref().map(|process| process.workers.translations()).unwrap_or_default();
         if now.0 < self.kernel.1 {
             all.extend_from_slice(&self.kernel.0);
         }

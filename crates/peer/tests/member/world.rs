@@ -1,5 +1,6 @@
 //! World of a pair: packets, a link that breaks, boxes that stop and die, and checks after each step.
 
+use crate::engines::check_ports;
 use crate::node::{KERNEL_MS, Life, Node, Process, Variant, WORKERS};
 use gatun_nat::Instant;
 use gatun_nat::plan::Transport;
@@ -301,20 +302,7 @@ impl World {
 
     /// Checks that no public port has two inside hosts.
     pub fn check(&self) -> Result<(), String> {
-        let mut users = HashMap::new();
-        for (side, node) in self.nodes.iter().enumerate() {
-            for binding in node.translations(self.now) {
-                let place = (binding.transport, binding.outside.0, binding.outside.1);
-                let (user, at) = *users.entry(place).or_insert((binding.inside, side));
-                if user != binding.inside {
-                    return Err(format!(
-                        "{place:?} has {user:?} at {at}, and {:?} at {side}",
-                        binding.inside
-                    ));
-                }
-            }
-        }
-        Ok(())
+        check_ports(self.nodes.iter().map(|node| node.translations(self.now)))
     }
 
     /// Ends all faults, and lets the boxes agree.
@@ -334,7 +322,8 @@ impl World {
             // Records wait for others, acknowledgements for records, and refused sessions for another try.
             quiet = if self.is_quiet() { quiet + 1 } else { 0 };
             if quiet > 25 {
-                return Ok(());
+                let mut processes = self.nodes.iter().filter_map(|node| node.process.as_ref());
+                return processes.try_for_each(|process| process.workers.check_tables());
             }
             // Half of a connection notices that the other one is gone.
             if self.connection.is_open[0] != self.connection.is_open[1] {

@@ -350,7 +350,11 @@ impl Made {
         }
         let pseudo = checksum::pseudo(addresses, l4.len() as u32, self.protocol());
         let wrong = if self.odd == Odd::WrongChecksum { 0x0101 } else { 0 };
-        let sum = !checksum::add(pseudo, checksum::sum(&l4)) ^ wrong;
+        // Zero would mean that there is none (RFC 768).
+        let sum = match !checksum::add(pseudo, checksum::sum(&l4)) ^ wrong {
+            0 if !self.tcp => 0xffff,
+            sum => sum,
+        };
         l4[at..at + 2].copy_from_slice(&sum.to_be_bytes());
         l4
     }

@@ -40,8 +40,9 @@ mod requirement;
 pub mod traffic;
 
 pub use hosts::{
-    Namespace, PairNetwork, Process, Topology, enter, output, pair, processes_about, refusal,
-    refusal_but_to_root, run, run_for, run_test, topology, wait_until,
+    Initramfs, MachineEnd, Namespace, OWN_FILES, PairNetwork, Process, Topology, VirtualMachine, enter,
+    make_own_files, output, own_files_view, pair, processes_about, refusal, refusal_but_to_root, run,
+    run_for, run_test, topology, wait_until,
 };
 pub use manifest::Manifest;
 pub use peers::{ECHO_PORT, EtcdMembers, EtcdPlace, EtcdTls, Iperf, Proxy, ProxyMode, echo, tayga, testpmd};

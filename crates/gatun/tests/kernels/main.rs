@@ -1,23 +1,14 @@
 //! The daemon on Debian's kernels: Debian 12's own kernel and a newer one boot in a virtual machine (qemu,
-//! without KVM). `guest.sh` is the first process and tests the daemon step by step.
+//! without KVM). `guest.sh` is the first process, tests the daemon step by step, and reports `ok STEP` or
+//! `FAILED STEP reason`.
 //!
-//! ```text
-//!   target/kernels/SERIES/{vmlinuz,modules/}   by scripts/setup, out of Debian's packages
-//!   archive.rs    the guest's files: guest.sh, gatun, busybox, iproute2, their libraries, the kernel's modules
-//!   guest.sh      `ok STEP` or `FAILED STEP reason` on the second serial port
-//! ```
 //! The guest has to report each expected step exactly once, as ok, and no other step. `make test-kernels`
 //! runs all groups with the release binary: `GATUN_KERNELS=full`, and the path of the binary in
 //! `GATUN_KERNELS_PROGRAM`.
 
-mod archive;
-
-use archive::Archive;
-use gatun_testkit::Process;
+use gatun_testkit::{Initramfs, MachineEnd, VirtualMachine, find_program, missing};
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Group of steps: `steps_NAME` in guest.sh.
@@ -169,38 +160,9 @@ fn program() -> PathBuf {
         .map_or_else(|| env!("CARGO_BIN_EXE_gatun").into(), PathBuf::from)
 }
 
-/// Path of a command, also in the system directories.
-fn find(command: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let system = ["/usr/sbin", "/sbin"].map(PathBuf::from);
-    std::env::split_paths(&path).chain(system).map(|directory| directory.join(command)).find(|p| p.exists())
-}
-
-const QEMU: &str = "qemu-system-x86_64";
-
 impl Machine {
-    /// Reason why the test cannot run on this host.
-    fn refusal(&self) -> Option<String> {
-        if cfg!(not(target_arch = "x86_64")) {
-            return Some("the guest is an x86-64".to_owned());
-        }
-        let commands = [QEMU, "busybox", "ip", "setpriv", "objcopy", "ldd"];
-        if let Some(missing) = commands.into_iter().find(|command| find(command).is_none()) {
-            return Some(format!("there is no {missing} (scripts/setup)"));
-        }
-        let kernel = self.kernel().join("vmlinuz");
-        (!kernel.exists()).then(|| format!("there is no {} (scripts/setup)", kernel.display()))
-    }
-
-    fn kernel(&self) -> PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/kernels").join(self.series)
-    }
-
     /// Boots the machine and compares its report with the expected steps.
     fn check(&self) {
-        if let Some(why) = self.refusal() {
-            return gatun_testkit::skip(&format!("Linux {}: {why}", self.series));
-        }
         let further = if is_full() { self.further } else { &[] };
         let groups: Vec<&Group> = self.groups.iter().chain(further).collect();
         let mut expected: Vec<String> = vec!["ok kernel modules".to_owned(), "ok kernel hosts".to_owned()];
@@ -211,9 +173,13 @@ impl Machine {
         );
         expected.push("end".to_owned());
         let names: Vec<&str> = groups.iter().map(|group| group.name).collect();
-        let (reported, console) = self.boot(&names.join(","));
-        println!("Linux {}: {} steps\n{reported}", self.series, expected.len());
-        let lines: Vec<&str> = reported.lines().collect();
+        let machine = self.machine(&names.join(","));
+        if let Some(why) = machine.refusal().or_else(|| missing(&[("setpriv", "util-linux")])) {
+            return gatun_testkit::skip(&format!("Linux {}: {why}", self.series));
+        }
+        let MachineEnd { report, console } = machine.run(files());
+        println!("Linux {}: {} steps\n{report}", self.series, expected.len());
+        let lines: Vec<&str> = report.lines().collect();
         let failed: Vec<&&str> =
             lines.iter().filter(|line| !line.starts_with("ok ") && **line != "end").collect();
         assert!(failed.is_empty(), "Linux {}: {failed:#?}\n{console}", self.series);
@@ -223,61 +189,23 @@ impl Machine {
         assert_eq!(lines, expected, "Linux {}: reported twice, or not expected", self.series);
     }
 
-    /// Boots the machine; returns its report and the end of the kernel's messages.
-    fn boot(&self, groups: &str) -> (String, String) {
-        // In memory, if there is room: the guest's files are read once.
-        let directory = std::env::temp_dir().join(format!("gatun-kernels-{}-{groups}", std::process::id()));
-        fs::create_dir_all(&directory).unwrap();
-        let [files, console, report] = ["initramfs", "console", "report"].map(|name| directory.join(name));
-        fs::write(&files, self.files(&directory)).unwrap();
-        let mut qemu = Command::new(QEMU);
-        qemu.args("-accel tcg -m 512 -smp 2 -display none -no-reboot -nodefaults".split(' '));
-        qemu.args(["-cpu", self.processor, "-serial"]).arg(format!("file:{}", console.display()));
-        qemu.arg("-serial").arg(format!("file:{}", report.display()));
-        if groups.contains(VIRTIO.name) {
-            qemu.args(cards());
+    fn machine(&self, groups: &str) -> VirtualMachine {
+        VirtualMachine {
+            series: self.series,
+            processor: self.processor,
+            words: format!("{} gatun.steps={groups}", self.words),
+            devices: if groups.contains(VIRTIO.name) { cards().collect() } else { Vec::new() },
+            limit: Duration::from_secs(if is_full() { 900 } else { 420 }),
         }
-        qemu.arg("-kernel").arg(self.kernel().join("vmlinuz")).arg("-initrd").arg(&files);
-        let words = format!("console=ttyS0 quiet panic=-1 {} gatun.steps={groups}", self.words);
-        qemu.args(["-append", &words]).stdin(Stdio::null());
-        let mut process = Process::start(&mut qemu).unwrap();
-        let ended = process.wait(Duration::from_secs(if is_full() { 900 } else { 420 }));
-        let text =
-            |file: &Path| String::from_utf8_lossy(&fs::read(file).unwrap_or_default()).replace('\r', "");
-        let (report, console) = (text(&report), text(&console));
-        fs::remove_dir_all(&directory).unwrap();
-        let console = format!(
-            "qemu: {ended:?}; its console:\n{}",
-            console.lines().rev().take(30).collect::<Vec<_>>().join("\n")
-        );
-        (report, console)
     }
+}
 
-    /// Archive of the guest's files.
-    fn files(&self, directory: &Path) -> Vec<u8> {
-        let mut archive = Archive::default();
-        archive.add("init", include_bytes!("guest.sh"));
-        // Debug symbols are two thirds of the file.
-        let gatun = directory.join("gatun");
-        gatun_testkit::run(Command::new("objcopy").arg("--strip-debug").arg(program()).arg(&gatun)).unwrap();
-        archive.add("bin/gatun", &fs::read(gatun).unwrap());
-        let programs = ["busybox", "ip", "setpriv"].map(|command| (command, find(command).unwrap()));
-        for (name, file) in &programs {
-            let place = if *name == "busybox" { "bin" } else { "sbin" };
-            archive.add(&format!("{place}/{name}"), &fs::read(file).unwrap());
-        }
-        let mut libraries = BTreeSet::new();
-        for file in programs.iter().map(|(_, file)| file).chain([&program()]) {
-            libraries.extend(archive::libraries(file));
-        }
-        for library in libraries {
-            archive.add(library.trim_start_matches('/'), &fs::read(&library).unwrap());
-        }
-        let modules = fs::read_dir(self.kernel().join("modules")).unwrap();
-        for module in modules.map(Result::unwrap) {
-            let name = module.file_name().into_string().unwrap();
-            archive.add(&format!("modules/{name}"), &fs::read(module.path()).unwrap());
-        }
-        archive.finish()
-    }
+/// Files of all machines.
+fn files() -> Initramfs {
+    let mut files = Initramfs::new(include_bytes!("guest.sh"));
+    files.add_program("bin/gatun", &program());
+    files.add_program("bin/busybox", &find_program("busybox").unwrap());
+    files.add_program("sbin/ip", &find_program("ip").unwrap());
+    files.add_program("sbin/setpriv", &find_program("setpriv").unwrap());
+    files
 }

@@ -16,6 +16,8 @@ mod answers;
 mod counters;
 mod moves;
 mod requests;
+#[cfg(test)]
+mod scripted;
 mod sync;
 
 use crate::flow::{Direction, Key, key};

@@ -84,9 +84,9 @@ impl<L: Link> Switches<L> {
         self.flows[slot as usize].occupant.as_ref().is_some_and(|occupant| occupant.had[k])
     }
 
-    /// Takes note that a switch has no entry of a flow. If it had one, its counters are read once more.
-    fn leave(&mut self, slot: u32, k: usize) {
-        if self.had(slot, k) && self.rules.count_removed && self.switches[k].counters.are_known(slot) {
+    /// Takes note that a switch has no entry of a flow that it had. Its counters are read once more.
+    pub(super) fn count_last(&mut self, slot: u32, k: usize) {
+        if self.rules.count_removed {
             self.set_state(slot, k, State::Counting);
             self.switches[k].uncounted.push_back(slot);
         } else {
@@ -146,7 +146,10 @@ impl<L: Link> Switches<L> {
         self.switches[k].status.refused += 1;
         match is_partly {
             true => self.enqueue(slot, k, State::DeleteQueued),
-            false => self.leave(slot, k),
+            false if self.had(slot, k) && self.switches[k].counters.are_known(slot) => {
+                self.count_last(slot, k);
+            }
+            false => self.set_state(slot, k, State::Absent),
         }
         // All switches have the same flows.
         self.withdraw(slot);
@@ -182,12 +185,7 @@ impl<L: Link> Switches<L> {
             None => self.switches[k].status.strays += 1,
             Some(slot) => {
                 self.switches[k].status.deleted += 1;
-                if self.rules.count_removed {
-                    self.set_state(slot, k, State::Counting);
-                    self.switches[k].uncounted.push_back(slot);
-                } else {
-                    self.set_state(slot, k, State::Absent);
-                }
+                self.count_last(slot, k);
             }
         }
         Ok(())
@@ -266,75 +264,11 @@ fn describe(error: &WriteError) -> &str {
 mod tests {
     use super::*;
     use crate::flow::{Key, key};
-    use crate::link::{FlowEntry, Found, Write};
+    use crate::link::{FlowEntry, Found};
     use crate::switches::FlowId;
-    use gatun_nat::feed::{Flow, SessionId};
-    use gatun_nat::plan::Transport;
-    use gatun_offload::{OffloadedFlow, Placement, Removal, Target as _};
-    use std::cell::RefCell;
-    use std::collections::VecDeque;
-    use std::net::Ipv4Addr;
-    use std::rc::Rc;
+    use crate::switches::scripted::{ScriptedLink, flow};
+    use gatun_offload::{Placement, Removal, Target as _};
     use std::time::Duration;
-
-    /// Events that the account has not heard of yet, and requests of the switch.
-    #[derive(Clone, Default)]
-    struct ScriptedLink(Rc<RefCell<(VecDeque<Event>, VecDeque<Request>)>>);
-
-    impl Link for ScriptedLink {
-        fn send(&mut self, _: u64, request: Request) {
-            self.0.borrow_mut().1.push_back(request);
-        }
-
-        fn receive(&mut self) -> Option<Event> {
-            self.0.borrow_mut().0.pop_front()
-        }
-    }
-
-    impl ScriptedLink {
-        fn push(&self, events: impl IntoIterator<Item = Event>) {
-            self.0.borrow_mut().0.extend(events);
-        }
-
-        /// Answers requests: changes succeed, or are refused; each counter has counted as many packets.
-        fn serve(&self, packets: u64, refuses: bool) {
-            let requests: Vec<_> = self.0.borrow_mut().1.drain(..).collect();
-            let result = |write: &Write| match write {
-                Write::Insert(_) if refuses => Err(WriteError::Full),
-                _ => Ok(()),
-            };
-            let event = |request| match request {
-                Request::Write(writes) => Event::Written(writes.iter().map(result).collect()),
-                Request::Count(slots) => {
-                    let count = Count { packets, bytes: 100 * packets };
-                    let of = |slot| Direction::ALL.map(|direction| Counted { slot, direction, count });
-                    Event::Counted { counters: slots.into_iter().flat_map(of).collect(), is_last: true }
-                }
-                Request::Reconnect(reason) => panic!("{reason}"),
-            };
-            self.push(requests.into_iter().map(event));
-        }
-
-        /// The connection ends, and another one finds these entries.
-        fn reconnect(&self, found: Vec<Found>) {
-            self.push([Event::Down("cut".to_owned())]);
-            self.0.borrow_mut().1.clear();
-            let connected = Event::Connected { connection: 2, is_empty: false, capacity: 100 };
-            self.push([connected, Event::Found(found), Event::AllFound]);
-        }
-    }
-
-    fn flow() -> OffloadedFlow {
-        let flow = Flow {
-            inside: (Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped(), 5000),
-            outside: (Ipv4Addr::new(192, 0, 2, 1), 1024),
-            remote: (Ipv4Addr::new(198, 51, 100, 7), 443),
-            transport: Transport::Tcp,
-            instance: 0,
-        };
-        let session = SessionId { record: 1, flow };
-        OffloadedFlow { session, worker: 0, epoch: 0, remote6: None, path_mtu: None }
-    }
 
     /// One of the entries of the flow.
     fn half() -> Found {

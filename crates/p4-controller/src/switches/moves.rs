@@ -165,37 +165,14 @@ impl super::Occupant {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::{Event, Request};
-    use gatun_nat::feed::{Flow, SessionId};
-    use gatun_nat::plan::Transport;
-    use gatun_offload::OffloadedFlow;
-    use std::net::{Ipv4Addr, Ipv6Addr};
-
-    struct NoLink;
-
-    impl Link for NoLink {
-        fn send(&mut self, _: u64, _: Request) {}
-
-        fn receive(&mut self) -> Option<Event> {
-            None
-        }
-    }
+    use crate::switches::scripted::{ScriptedLink, flow};
 
     #[test]
     fn ends_of_flows_that_have_left_need_no_room() {
-        let flow = Flow {
-            inside: (Ipv6Addr::LOCALHOST, 1),
-            outside: (Ipv4Addr::LOCALHOST, 1),
-            remote: (Ipv4Addr::LOCALHOST, 2),
-            transport: Transport::Tcp,
-            instance: 0,
-        };
-        let session = SessionId { record: 1, flow };
-        let flow = OffloadedFlow { session, worker: 0, epoch: 0, remote6: None, path_mtu: None };
-        let mut account = Switches::new(vec![("edge".to_owned(), NoLink)], 10);
+        let mut account = Switches::new(vec![("edge".to_owned(), ScriptedLink::default())], 10);
         account.flows.resize_with(4, Default::default);
         for _ in 0..1000 {
-            account.occupy(2, &flow);
+            account.occupy(2, &flow());
             account.begin_move(2, 0);
             account.set_state(2, 0, State::Present);
             account.plan_end_of_move(2, 0);

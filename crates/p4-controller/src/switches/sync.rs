@@ -91,10 +91,7 @@ impl<L: Link> Switches<L> {
                 self.enqueue(slot, k, State::InsertQueued);
             }
             // It was deleted after its counters were last read.
-            (false, 0) if self.rules.count_removed && self.switches[k].counters.are_known(slot) => {
-                self.set_state(slot, k, State::Counting);
-                self.switches[k].uncounted.push_back(slot);
-            }
+            (false, 0) if self.switches[k].counters.are_known(slot) => self.count_last(slot, k),
             (false, 0) => self.set_state(slot, k, State::Absent),
             (false, _) => self.enqueue(slot, k, State::DeleteQueued),
         }

@@ -326,11 +326,11 @@ impl<E: Engine, T: Target> Manager<E, T> {
         }
         // An entry that is being removed has no answer now. Its session may get another entry, and the engine
         // asks again: so what leaves the queue counts as not asked.
-        let mut is_asked = |slot: &Slot| {
+        let is_asked = |slot: &Slot| {
             let entry = self.entries.get_mut(*slot);
             std::mem::take(&mut entry.asked) && entry.state == State::Installed
         };
-        let slots: Vec<Slot> = self.asked.drain(..n).filter(&mut is_asked).collect();
+        let slots: Vec<Slot> = self.asked.drain(..n).filter(is_asked).collect();
         for (slot, used) in self.use_of(slots) {
             let Some(used) = used else {
                 self.retire(slot);

@@ -4,6 +4,7 @@ use super::{Finding, Host, REMOTE4};
 use gatun_config::Config;
 use gatun_netlink::query::{Link, RouteResult, way_to};
 use gatun_wire::vxlan::headers_len;
+use std::collections::HashSet;
 use std::net::{IpAddr, Ipv6Addr};
 
 const CHECK: &str = "mtu";
@@ -33,12 +34,8 @@ fn tunnel(config: &Config, host: &Host) -> Vec<Finding> {
 
 /// Findings about interfaces that do not carry the largest packet of the tunnel, each with its first node.
 fn narrow<'h>(ways: impl Iterator<Item = (&'h str, &'h Link)>, tunnel_mtu: u32) -> Vec<Finding> {
-    let mut seen = Vec::new();
-    let is_new = |(_, link): &(&str, &Link)| {
-        let is_new = link.mtu < tunnel_mtu && !seen.contains(&link.index);
-        seen.push(link.index);
-        is_new
-    };
+    let mut seen = HashSet::new();
+    let is_new = |(_, link): &(&str, &Link)| link.mtu < tunnel_mtu && seen.insert(link.index);
     let finding = |(node, link): (&str, &Link)| {
         Finding::wrong(
             CHECK,

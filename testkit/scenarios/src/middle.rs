@@ -4,7 +4,7 @@ use crate::bed::{Bed, MIDDLE};
 use crate::counters::Counters;
 use crate::forwarder;
 use crate::processors::{all_processors, last_processor};
-use gatun_testkit::{Error, Namespace, Process};
+use gatun_testkit::{Error, Namespace, Process, own_files_view};
 use rustix::process::Signal;
 use std::fs::{self, File};
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -90,16 +90,17 @@ impl Gatun {
         Gatun::start_by(command, programs, (name, &[]), config)
     }
 
-    /// Starts Gatun as [`Gatun::start`] does, on all processors, by another command and with flags.
-    pub(crate) fn start_under(
+    /// Starts Gatun as [`Gatun::start`] does, on all processors, with flags, and with its own files as
+    /// [`own_files_view`] shows them.
+    pub(crate) fn start_with_own_files(
         host: &Namespace,
-        wrapper: &[&str],
+        own: &str,
         programs: &Programs,
         (name, flags): (&str, &[&str]),
         config: &str,
     ) -> Result<Gatun, Error> {
         let mut command = on_all_processors(host);
-        command.args(wrapper);
+        command.args(own_files_view(own));
         Gatun::start_by(command, programs, (name, flags), config)
     }
 

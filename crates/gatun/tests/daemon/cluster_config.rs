@@ -4,21 +4,22 @@ use crate::cluster::{Nodes, client, cluster, config, network, until};
 use crate::harness::{Daemon, gatun, program};
 use crate::pair::{Numbered, kill, lab, socket};
 use gatun_api::types::{Cluster, ClusterRevision, ClusterState, Config, RevisionStage};
-use gatun_testkit::{PairNetwork, wait_until};
+use gatun_testkit::{OWN_FILES, PairNetwork, make_own_files, own_files_view, wait_until};
 use std::fs;
-use std::process::{Command, Output};
+use std::process::Output;
 use std::time::Duration;
 
 const WAIT_MAX: Duration = Duration::from_secs(30);
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// Configuration of all nodes: each finds its own files in its own /run/node.
+/// Configuration of all nodes: each finds its own files in [`OWN_FILES`].
 fn shared(more: &str) -> String {
+    let own = |name: &str| format!("{OWN_FILES}/{name}");
     let changes =
-        [("node = \"a\"\n", ""), ("/run/gatun-0/", "/run/node/"), ("/run/cluster/a", "/run/node/files")];
+        [("node = \"a\"\n", String::new()), ("/run/gatun-0/", own("")), ("/run/cluster/a", own("files"))];
     let text = changes.iter().fold(config(0, ""), |text, (from, to)| {
         assert!(text.contains(from), "{from}");
-        text.replace(from, to)
+        text.replace(from, &to)
     });
     format!("{text}{more}")
 }
@@ -30,15 +31,10 @@ fn minutes(minutes: u32) -> String {
 
 fn start(net: &PairNetwork, number: usize, text: &str) -> Daemon {
     let (own, name) = (format!("/run/gatun-{number}"), NAMES[number]);
-    // The memory of its sessions outlives the process, and with it its view of the files.
-    let files = format!(
-        "mkdir -p {own}/files {own}/state /run/node && cp /run/cluster/{name}/* {own}/files/ && \
-         {{ mountpoint -q {own}/state || mount -t tmpfs -o mode=700 state {own}/state; }}"
-    );
-    gatun_testkit::run(Command::new("sh").args(["-c", &files])).unwrap();
-    let view = format!("mount --rbind {own} /run/node && exec \"$@\"");
-    let mut command = net.boxes[number].command("unshare");
-    command.args(["-m", "sh", "-c", &view, "sh"]).arg(program());
+    make_own_files(&own, &format!("/run/cluster/{name}")).unwrap();
+    let [first, more @ ..] = own_files_view(&own);
+    let mut command = net.boxes[number].command(&first);
+    command.args(more).arg(program());
     Daemon::start_by(command, text, &["--node", name])
 }
 

@@ -79,10 +79,10 @@ impl<'n> Lab<'n> {
     pub(super) fn start(&mut self, number: usize) -> anyhow::Result<()> {
         let config = self.config(UDP_MINUTES);
         nodes::make_files(number)?;
-        let (host, me, view) = (&self.net.boxes[number], nodes::name(number), nodes::view(number));
-        let (wrapper, file) = (["unshare", "-m", "sh", "-c", &view, "sh"], format!("node-{me}"));
+        let (host, me, own) = (&self.net.boxes[number], nodes::name(number), nodes::own(number));
+        let file = format!("node-{me}");
         let named = (&file[..], &["--node", &me[..]][..]);
-        self.nodes[number] = Some(Gatun::start_under(host, &wrapper, self.programs, named, &config)?);
+        self.nodes[number] = Some(Gatun::start_with_own_files(host, &own, self.programs, named, &config)?);
         Ok(())
     }
 

@@ -3,14 +3,14 @@
 use anyhow::{Context as _, ensure};
 use gatun_api::client::Client;
 use gatun_api::types::{BackupPhase, Cluster, ClusterShard, ClusterState, Config, LogStore, RevisionStage};
+use gatun_testkit::{OWN_FILES, make_own_files};
+use serde::de::DeserializeOwned;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::process::Command;
 
 /// Directory of the certificates; /run belongs to the sandbox.
 const CERTIFICATES: &str = "/run/cluster-certificates";
-/// Directory of a node, as the node sees it: all nodes have the same configuration.
-const OWN: &str = "/run/node";
 /// One for each public address: with fewer, the first one of seven nodes would own none.
 const SHARDS: usize = 32;
 
@@ -27,23 +27,14 @@ pub(super) fn prepare(gatun: &Path, count: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes the files of a node. A tmpfs that the daemon mounts by itself would end with its view of the files.
-/// The log has a disk of its own, which can be filled.
+/// Makes the files of a node. The log has a disk of its own, which can be filled.
 pub(super) fn make_files(number: usize) -> anyhow::Result<()> {
-    let (state, log, files, me) =
-        (state(number), log(number), format!("/run/node-{number}/files"), name(number));
-    let script = format!(
-        "mkdir -p {files} {state} {log} {OWN} && cp {CERTIFICATES}/{me}/* {files}/ && \
-         {{ mountpoint -q {state} || mount -t tmpfs -o mode=700 state {state}; }} && \
-         {{ mountpoint -q {log} || mount -t tmpfs -o size=96m log {log}; }}"
-    );
+    make_own_files(&own(number), &format!("{CERTIFICATES}/{}", name(number)))?;
+    let log = log(number);
+    let script =
+        format!("mkdir -p {log} && {{ mountpoint -q {log} || mount -t tmpfs -o size=96m log {log}; }}");
     gatun_testkit::run(Command::new("sh").args(["-c", &script]))?;
     Ok(())
-}
-
-/// Command that gives a node its own directory in place of [`OWN`].
-pub(super) fn view(number: usize) -> String {
-    format!("mount --rbind /run/node-{number} {OWN} && exec \"$@\"")
 }
 
 /// Configuration of all nodes, with a lifetime of UDP sessions in minutes.
@@ -57,9 +48,9 @@ pub(super) fn config(count: usize, etcd: &[String], udp: u32) -> String {
     let nodes: String = (1..=count).map(node).collect();
     format!(
         "[[port]]\ndevice = \"nat64\"\n[translator]\nown4 = \"10.9.9.9\"\n[[pool]]\nname = \"res\"\nprefixes = [\"192.0.2.0/27\"]\n\
-         [[nat64]]\nname = \"lab\"\npool6 = \"2001:db8:64::/96\"\nsubscriber = \"/128\"\n[state]\ndirectory = \"{OWN}/state\"\n\
-         [log]\ndirectory = \"{OWN}/log\"\n[api]\nlisten = \"unix:{OWN}/api.sock\"\n[timeouts]\nudp = \"{udp}m\"\n[announce]\nlinks = [\"inside\", \"outside\"]\nstall = \"200ms\"\nreturn_after = \"500ms\"\n\
-         [cluster]\ndirectory = \"{OWN}/files\"\nshards = {SHARDS}\nlease = \"2s\"\nhold = \"60s\"\n\
+         [[nat64]]\nname = \"lab\"\npool6 = \"2001:db8:64::/96\"\nsubscriber = \"/128\"\n[state]\ndirectory = \"{OWN_FILES}/state\"\n\
+         [log]\ndirectory = \"{OWN_FILES}/log\"\n[api]\nlisten = \"unix:{OWN_FILES}/api.sock\"\n[timeouts]\nudp = \"{udp}m\"\n[announce]\nlinks = [\"inside\", \"outside\"]\nstall = \"200ms\"\nreturn_after = \"500ms\"\n\
+         [cluster]\ndirectory = \"{OWN_FILES}/files\"\nshards = {SHARDS}\nlease = \"2s\"\nhold = \"60s\"\n\
          own_ports = 2_000\netcd = {etcd:?}\n{nodes}"
     )
 }
@@ -82,7 +73,7 @@ fn filler(number: usize) -> String {
 
 /// Returns whether a node can write its log, and has written all of it.
 pub(super) fn logs_all(number: usize) -> bool {
-    let log: Result<LogStore, _> = Client::new(socket(number)).get("/v1/log");
+    let log = get::<LogStore>(number, "/v1/log");
     log.is_ok_and(|log| log.kept && log.writable && log.waiting == 0)
 }
 
@@ -91,18 +82,29 @@ pub(super) fn addresses() -> impl Iterator<Item = String> {
     (0..32).map(|n| format!("192.0.2.{n}"))
 }
 
+/// Directory of a node, which it sees as [`OWN_FILES`].
+pub(super) fn own(number: usize) -> String {
+    format!("/run/node-{number}")
+}
+
 /// Directory of a node's state.
 pub(super) fn state(number: usize) -> String {
-    format!("/run/node-{number}/state")
+    format!("{}/state", own(number))
 }
 
 /// Directory of a node's log, which outlives the loss of its state.
 pub(super) fn log(number: usize) -> String {
-    format!("/run/node-{number}/log")
+    format!("{}/log", own(number))
 }
 
 fn socket(number: usize) -> String {
-    format!("/run/node-{number}/api.sock")
+    format!("{}/api.sock", own(number))
+}
+
+/// Answer of a node's API.
+fn get<T: DeserializeOwned>(number: usize, path: &str) -> anyhow::Result<T> {
+    let answer = Client::new(socket(number)).get(path);
+    answer.map_err(|error| anyhow::anyhow!("{error}")).with_context(|| format!("node {}", name(number)))
 }
 
 /// Runs `gatun cluster` at a node.
@@ -116,19 +118,17 @@ pub(super) fn ask(gatun: &Path, number: usize, words: &[&str]) -> anyhow::Result
 
 /// The cluster as a node knows it.
 pub(super) fn cluster(number: usize) -> anyhow::Result<Cluster> {
-    let answer = Client::new(socket(number)).get("/v1/cluster");
-    answer.map_err(|error| anyhow::anyhow!("{error}")).with_context(|| format!("node {}", name(number)))
+    get(number, "/v1/cluster")
 }
 
 /// Returns whether a node runs a configuration.
 pub(super) fn runs(number: usize, text: &str) -> bool {
-    let config: Result<Config, _> = Client::new(socket(number)).get("/v1/config");
-    config.is_ok_and(|config| config.text == text)
+    get::<Config>(number, "/v1/config").is_ok_and(|config| config.text == text)
 }
 
 /// Returns whether a node runs a configuration that is not on trial, there and at etcd.
 pub(super) fn keeps_configuration(number: usize) -> bool {
-    let config: Result<Config, _> = Client::new(socket(number)).get("/v1/config");
+    let config = get::<Config>(number, "/v1/config");
     let stage = cluster(number).ok().and_then(|cluster| cluster.configuration).map(|one| one.stage);
     config.is_ok_and(|config| config.unconfirmed.is_none()) && stage == Some(RevisionStage::Confirmed)
 }

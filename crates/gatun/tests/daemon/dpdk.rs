@@ -39,9 +39,14 @@ inside = ["100.64.0.0/10"]
 /// Like `in_lab`, if DPDK can run. One test at a time, because DPDK workers need their processors
 /// exclusively.
 pub(crate) fn in_dpdk_lab(test: &str, body: fn()) {
+    in_dpdk_lab_with(test, || None, body);
+}
+
+/// Like `in_dpdk_lab`; `missing` returns a reason why the test cannot run.
+pub(crate) fn in_dpdk_lab_with(test: &str, missing: fn() -> Option<String>, body: fn()) {
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    gatun_testkit::run_test(test, || gatun_testkit::refusal_but_to_root("DPDK"), body);
+    gatun_testkit::run_test(test, || gatun_testkit::refusal_but_to_root("DPDK").or_else(missing), body);
 }
 
 /// Takes addresses and offloads from a device of the translator.

@@ -136,6 +136,16 @@ impl Numbered {
     }
 }
 
+/// Packet I/O of the boxes. Builds without a backend do not use all of them.
+#[derive(Clone, Copy, PartialEq)]
+#[allow(dead_code)]
+enum Io {
+    Tun,
+    Xdp,
+    /// DPDK, with packet sockets on the network interfaces.
+    Dpdk,
+}
+
 /// Settings that vary between tests.
 #[derive(Clone, Copy)]
 pub(crate) struct Variant<'v> {
@@ -146,8 +156,7 @@ pub(crate) struct Variant<'v> {
     pool: &'v str,
     /// Directory of the certificates.
     pub(crate) pki: &'v str,
-    /// True for ports on network interfaces, with AF_XDP.
-    is_xdp: bool,
+    io: Io,
     /// Further lines of the file.
     more: &'v str,
 }
@@ -157,20 +166,30 @@ pub(crate) const STANDBY: Variant<'_> = Variant {
     queues: 1,
     pool: "192.0.2.0/30",
     pki: "/run/pki",
-    is_xdp: false,
+    io: Io::Tun,
     more: "",
 };
 
 /// Ports of a box. On network interfaces, Gatun has addresses of its own beside the kernel's.
 fn ports(number: usize, variant: Variant<'_>) -> String {
-    let (n, queues) = (number + 1, variant.queues);
-    if !variant.is_xdp {
-        return format!("{CREATE}queues = {queues}\n");
-    }
+    let n = number + 1;
+    let (head, [inside, outside]) = match variant.io {
+        Io::Tun => return format!("{CREATE}queues = {}\n", variant.queues),
+        Io::Xdp => {
+            ("", ["backend = \"xdp\"\ndevice = \"inside\"", "backend = \"xdp\"\ndevice = \"outside\""])
+        }
+        Io::Dpdk => (
+            "[dpdk]\nhuge_pages = \"never\"\n",
+            [
+                "backend = \"dpdk\"\ndevice = \"net_af_packet0,iface=inside\"",
+                "backend = \"dpdk\"\ndevice = \"net_af_packet1,iface=outside\"",
+            ],
+        ),
+    };
     format!(
-        "[[port]]\nbackend = \"xdp\"\ndevice = \"inside\"\naddresses = [\"2001:db8:{n}0::64/64\"]\n\
+        "{head}[[port]]\n{inside}\naddresses = [\"2001:db8:{n}0::64/64\"]\n\
          routes = [\"2001:db8:1::/64 via 2001:db8:{n}0::1\"]\n\
-         [[port]]\nbackend = \"xdp\"\ndevice = \"outside\"\naddresses = [\"10.1.{n}.2/24\"]\n\
+         [[port]]\n{outside}\naddresses = [\"10.1.{n}.2/24\"]\n\
          routes = [\"198.51.100.0/24 via 10.1.{n}.1\"]\n"
     )
 }
@@ -600,37 +619,58 @@ fn a_reload_that_moves_an_address_to_the_other_box_is_refused() {
     });
 }
 
+/// Plays a kill, a restart and a release of the first of two boxes that have their ports on network interfaces.
+#[cfg(any(feature = "xdp", feature = "dpdk"))]
+fn go_on_over_interfaces(io: Io) {
+    certificates(STANDBY.pki);
+    let net = PairNetwork::new().unwrap();
+    let _server = echo(&net.server).unwrap();
+    for (number, one) in net.boxes.iter().enumerate() {
+        net.outside.address(one.name(), &format!("10.1.{}.1/24", number + 1)).unwrap();
+        if io == Io::Dpdk {
+            // The kernel receives what packet sockets do, and would answer that it has no route.
+            one.ip("route add blackhole default").unwrap();
+            one.ip("-6 route add blackhole default").unwrap();
+        }
+    }
+    let variant = Variant { io, ..STANDBY };
+    let mut first = start(&net, 0, variant);
+    let _second = start(&net, 1, variant);
+    assert_eq!(first.stderr().contains("driver net_af_packet"), io == Io::Dpdk, "{}", first.stderr());
+    until_synced();
+    net.wait_until_used(0, PUBLIC).unwrap();
+    let talk = Talk::start(&net, 10, 20_000);
+    let before = until_equal(20_000..20_010);
+    let established = Talk::start(&net, 5, 22_000);
+    until_equal(22_000..22_005);
+    kill(&mut first);
+    net.wait_until_used(1, PUBLIC).unwrap();
+    established.end();
+    let _first = start(&net, 0, variant);
+    until_synced();
+    net.wait_until_used(0, PUBLIC).unwrap();
+    assert_eq!(until_equal(20_000..20_010), before);
+    ask(0, "release").unwrap();
+    net.wait_until_used(1, PUBLIC).unwrap();
+    let late = Talk::start(&net, 10, 21_000);
+    until_equal(21_000..21_010);
+    no_port_twice();
+    talk.end();
+    late.end();
+}
+
 #[cfg(feature = "xdp")]
 #[test]
 fn connections_over_network_interfaces_go_on_through_the_other_box() {
     let test = "pair::connections_over_network_interfaces_go_on_through_the_other_box";
     let refusal = || gatun_testkit::refusal_but_to_root("AF_XDP").or_else(|| missing(&[("bird", "bird2")]));
-    gatun_testkit::run_test(test, refusal, || {
-        certificates(STANDBY.pki);
-        let net = PairNetwork::new().unwrap();
-        let _server = echo(&net.server).unwrap();
-        for (number, one) in net.boxes.iter().enumerate() {
-            net.outside.address(one.name(), &format!("10.1.{}.1/24", number + 1)).unwrap();
-        }
-        let variant = Variant { is_xdp: true, ..STANDBY };
-        let mut first = start(&net, 0, variant);
-        let _second = start(&net, 1, variant);
-        until_synced();
-        net.wait_until_used(0, PUBLIC).unwrap();
-        let talk = Talk::start(&net, 10, 20_000);
-        let before = until_equal(20_000..20_010);
-        kill(&mut first);
-        net.wait_until_used(1, PUBLIC).unwrap();
-        let _first = start(&net, 0, variant);
-        until_synced();
-        net.wait_until_used(0, PUBLIC).unwrap();
-        assert_eq!(until_equal(20_000..20_010), before);
-        ask(0, "release").unwrap();
-        net.wait_until_used(1, PUBLIC).unwrap();
-        let late = Talk::start(&net, 10, 21_000);
-        until_equal(21_000..21_010);
-        no_port_twice();
-        talk.end();
-        late.end();
-    });
+    gatun_testkit::run_test(test, refusal, || go_on_over_interfaces(Io::Xdp));
+}
+
+#[cfg(feature = "dpdk")]
+#[test]
+fn connections_over_dpdk_devices_go_on_through_the_other_box() {
+    let test = "pair::connections_over_dpdk_devices_go_on_through_the_other_box";
+    let is_missing = || missing(&[("bird", "bird2")]);
+    crate::dpdk::in_dpdk_lab_with(test, is_missing, || go_on_over_interfaces(Io::Dpdk));
 }

@@ -37,12 +37,12 @@ pub struct VirtualMachine {
     pub limit: Duration,
 }
 
-/// What remains of a virtual machine.
+/// Report and messages of a virtual machine that has ended.
 #[derive(Debug)]
 pub struct MachineEnd {
-    /// What the first process has written to ttyS1.
+    /// Text that the first process has written to ttyS1.
     pub report: String,
-    /// How qemu has ended, and the kernel's messages.
+    /// Exit of qemu, and the messages of the kernel.
     pub console: String,
 }
 

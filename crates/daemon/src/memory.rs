@@ -16,7 +16,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 /// Additional memory of program, heap and stacks, as measured with small configurations.
-const PROGRAM: u64 = 3 << 20;
+const PROGRAM: u64 = 4 << 20;
 /// Additional memory of the kernel fast path's loader and of its thread, as measured.
 const FASTPATH: u64 = 2 << 20;
 /// Size of tables above which huge pages help much, bytes.

@@ -19,7 +19,7 @@ fn shared(more: &str) -> String {
         [("node = \"a\"\n", String::new()), ("/run/gatun-0/", own("")), ("/run/cluster/a", own("files"))];
     let text = changes.iter().fold(config(0, ""), |text, (from, to)| {
         assert!(text.contains(from), "{from}");
-        text.replace(from, &to)
+        text.replace(from, to)
     });
     format!("{text}{more}")
 }

@@ -15,6 +15,7 @@ use gatun_peer::member::{AddressRange, Engines};
 use gatun_peer::ownership::Timing;
 use gatun_peer::wire::{Exchange, Settings};
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::net::Ipv4Addr;
 use std::rc::Rc;
@@ -270,19 +271,10 @@ impl Machine {
         let Some(Process { slots, .. }) = &self.process else { return vec![] };
         let now = Instant(self.now(now_ms));
         let mut all = slots.workers.translations();
-        // The pool has few addresses.
-        let mut addresses: Vec<(Ipv4Addr, bool)> = vec![];
-        all.retain(|one| {
-            let address = one.address();
-            let known =
-                addresses.iter().find(|(known, _)| *known == address).map(|(_, is_fenced)| *is_fenced);
-            let is_fenced = known.unwrap_or_else(|| {
-                let is_fenced = slots.workers.is_fenced(now, address);
-                addresses.push((address, is_fenced));
-                is_fenced
-            });
-            !is_fenced
-        });
+        let mut fenced = BTreeMap::new();
+        let mut is_fenced =
+            |address| *fenced.entry(address).or_insert_with(|| slots.workers.is_fenced(now, address));
+        all.retain(|one| !is_fenced(one.address()));
         all
     }
 }

@@ -173,23 +173,19 @@ pub(crate) const STANDBY: Variant<'_> = Variant {
 /// Ports of a box. On network interfaces, Gatun has addresses of its own beside the kernel's.
 fn ports(number: usize, variant: Variant<'_>) -> String {
     let n = number + 1;
-    let (head, [inside, outside]) = match variant.io {
+    let (head, backend, [inside, outside]) = match variant.io {
         Io::Tun => return format!("{CREATE}queues = {}\n", variant.queues),
-        Io::Xdp => {
-            ("", ["backend = \"xdp\"\ndevice = \"inside\"", "backend = \"xdp\"\ndevice = \"outside\""])
-        }
+        Io::Xdp => ("", "xdp", ["inside", "outside"]),
         Io::Dpdk => (
             "[dpdk]\nhuge_pages = \"never\"\n",
-            [
-                "backend = \"dpdk\"\ndevice = \"net_af_packet0,iface=inside\"",
-                "backend = \"dpdk\"\ndevice = \"net_af_packet1,iface=outside\"",
-            ],
+            "dpdk",
+            ["net_af_packet0,iface=inside", "net_af_packet1,iface=outside"],
         ),
     };
     format!(
-        "{head}[[port]]\n{inside}\naddresses = [\"2001:db8:{n}0::64/64\"]\n\
+        "{head}[[port]]\nbackend = \"{backend}\"\ndevice = \"{inside}\"\naddresses = [\"2001:db8:{n}0::64/64\"]\n\
          routes = [\"2001:db8:1::/64 via 2001:db8:{n}0::1\"]\n\
-         [[port]]\n{outside}\naddresses = [\"10.1.{n}.2/24\"]\n\
+         [[port]]\nbackend = \"{backend}\"\ndevice = \"{outside}\"\naddresses = [\"10.1.{n}.2/24\"]\n\
          routes = [\"198.51.100.0/24 via 10.1.{n}.1\"]\n"
     )
 }

@@ -355,6 +355,12 @@ impl Program {
         Ok(id(table(&self.info, name)?.preamble.as_ref()))
     }
 
+    /// Number and size of a table by name. `None` if the program has no such table.
+    pub(crate) fn table_size(&self, name: &str) -> Option<(u32, i64)> {
+        let table = table(&self.info, name).ok()?;
+        Some((id(table.preamble.as_ref()), table.size))
+    }
+
     /// Number of a field of a table's key.
     pub(crate) fn field_id(&self, of: &str, name: &str) -> Result<u32, ProgramError> {
         field(table(&self.info, of)?, name)

@@ -16,6 +16,7 @@ use gatun_p4_controller::stateless::{ENTRIES_MAX, StatelessView};
 use gatun_p4_controller::{FlowId, Phase, Switches};
 use gatun_p4_server::{MaskedEntry, Rates};
 use gatun_p4runtime::p4::config::v1::action::Param;
+use gatun_wire::Prefix64;
 use memory_switch::{MemorySwitch, PROGRAM, config, info};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -501,6 +502,33 @@ fn other_tables_get_the_difference() {
     controller.until("removed", |_| hop(&switch).is_none() && routes(&switch) == 0);
 }
 
+/// Next hops with consecutive numbers, and a route to each.
+fn next_hops(numbers: std::ops::Range<u64>) -> Vec<StaticEntry> {
+    let of = |number: u64| {
+        let [mut hop, mut route] = <[StaticEntry; 2]>::try_from(next_hop(0x0200_0000_0000 + number)).unwrap();
+        hop.key = vec![("next_hop", KeyField::Exact(number))];
+        route.key = vec![("dst", KeyField::Ternary { value: 0x0a00_0000 + number, mask: 0xffff_ffff })];
+        route.arguments = vec![("next_hop", number)];
+        [hop, route]
+    };
+    numbers.flat_map(of).collect()
+}
+
+#[test]
+fn entries_of_full_tables_are_replaced() {
+    let switch = MemorySwitch::new();
+    let mut controller = Controller::started(vec![config(&switch)]);
+    let is_done = |switches: &mut Switches<Connection>| switches.link(0).has_entries();
+    let size = 4096;
+    for begin in [0, 1, 1_000, 10_000] {
+        controller.switches.link(0).set_entries(next_hops(begin..begin + size));
+        controller.until("written", is_done);
+        let routes = switch.memory().masked.values().map(Vec::len).sum::<usize>();
+        assert_eq!((switch.memory().exact.len(), routes), (size as usize, size as usize));
+    }
+    assert!(controller.switches.status().all(|status| status.connections == 1));
+}
+
 /// A plan with mappings of hosts.
 fn mapped(mappings: u32) -> Plan {
     let eam = |n: u32| Eam {
@@ -611,6 +639,15 @@ fn more_mappings_than_the_tables_have_room_for_stay_with_the_engine() {
     };
     assert_eq!(view(&mapped(ENTRIES_MAX as u32 - 10)), (false, ENTRIES_MAX - 10, 0));
     assert_eq!(view(&mapped(ENTRIES_MAX as u32 + 1)), (true, 0, ENTRIES_MAX + 1));
+    // A prefix excepts the address of each mapping.
+    let behind_prefix = |mappings| {
+        let mut plan = mapped(mappings);
+        plan.siit[0].pool6 = vec![Prefix64::new("2001:db8:64::".parse().unwrap(), 96).unwrap()];
+        view(&plan)
+    };
+    let half = ENTRIES_MAX as u32 / 2;
+    assert_eq!(behind_prefix(half - 20), (false, half as usize - 20, 0));
+    assert_eq!(behind_prefix(half + 20), (true, 0, half as usize + 20));
 }
 
 #[test]

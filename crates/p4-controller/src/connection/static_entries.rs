@@ -150,24 +150,91 @@ fn encode_one(numbers: &mut Numbers<'_>, entry: &StaticEntry) -> Result<TableEnt
     })
 }
 
-/// Changes that turn one set of entries into another: removals last, so that packets always find a way. The
-/// entries of the highest priority are written first and removed last: they except packets from others.
-pub(super) fn difference(has: &Entries, wants: &Entries) -> Vec<Update> {
-    let mut changes: Vec<(Type, &TableEntry)> = Vec::new();
-    changes.extend(wants.iter().filter_map(|(place, entry)| match has.get(place) {
+/// Sizes of the tables with such entries. A table without a size has no limit.
+pub(super) fn sizes(program: &Program) -> BTreeMap<u32, usize> {
+    let sizes = TABLES.iter().chain(&STATELESS_TABLES).filter_map(|name| program.table_size(name));
+    sizes
+        .filter_map(|(number, size)| Some((number, usize::try_from(size).ok().filter(|size| *size > 0)?)))
+        .collect()
+}
+
+/// Changes that turn one set of entries into another, in parts of which each is to be written before the next
+/// one: removals last, so that packets always find a way. If a table has too little room for both sets, as
+/// many removals as necessary come first. The entries of the highest priority are written first and removed
+/// last: they except packets from others.
+pub(super) fn difference(has: &Entries, wants: &Entries, sizes: &BTreeMap<u32, usize>) -> [Vec<Update>; 3] {
+    let mut writes: Vec<(Type, &TableEntry)> = Vec::new();
+    writes.extend(wants.iter().filter_map(|(place, entry)| match has.get(place) {
         None => Some((Type::Insert, entry)),
         Some(old) if old != entry => Some((Type::Modify, entry)),
         Some(_) => None,
     }));
-    let is_left = |(place, _): &(&Place, &TableEntry)| !wants.contains_key(*place);
-    changes.extend(has.iter().filter(is_left).map(|(_, entry)| (Type::Delete, entry)));
-    changes.sort_by_key(|(kind, entry)| match kind {
-        Type::Delete => (1, entry.priority),
-        _ => (0, -entry.priority),
-    });
-    let update = |(kind, entry): (Type, &TableEntry)| Update {
+    writes.sort_by_key(|(_, entry)| -entry.priority);
+    let mut removals: Vec<&TableEntry> =
+        has.iter().filter(|(place, _)| !wants.contains_key(*place)).map(|(_, entry)| entry).collect();
+    removals.sort_by_key(|entry| entry.priority);
+    // Entries for which a table has no room until others are removed.
+    let mut excess: BTreeMap<u32, usize> = BTreeMap::new();
+    for (number, size) in sizes {
+        let of_table = |entries: &Entries| entries.keys().filter(|(table, _)| table == number).count();
+        let inserts =
+            writes.iter().filter(|(kind, entry)| *kind == Type::Insert && entry.table_id == *number);
+        excess.insert(*number, (of_table(has) + inserts.count()).saturating_sub(*size));
+    }
+    let is_first = |entry: &&TableEntry| {
+        let left = excess.get_mut(&entry.table_id).filter(|left| **left > 0);
+        left.map(|left| *left -= 1).is_some()
+    };
+    let (first, last): (Vec<_>, Vec<_>) = removals.into_iter().partition(is_first);
+    let update = |kind: Type, entry: &TableEntry| Update {
         r#type: kind.into(),
         entity: Some(Entity { entity: Some(entity::Entity::TableEntry(entry.clone())) }),
     };
-    changes.into_iter().map(update).collect()
+    let removed =
+        |entries: Vec<&TableEntry>| entries.into_iter().map(|entry| update(Type::Delete, entry)).collect();
+    [removed(first), writes.into_iter().map(|(kind, entry)| update(kind, entry)).collect(), removed(last)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Entries of a table, by the values of their key.
+    fn entries(table_id: u32, values: &[u8]) -> Entries {
+        let entry = |value: &u8| {
+            let exact = field_match::FieldMatchType::Exact(field_match::Exact { value: vec![*value] });
+            let r#match = vec![FieldMatch { field_id: 1, field_match_type: Some(exact) }];
+            plain(TableEntry { table_id, r#match, priority: i32::from(*value), ..TableEntry::default() })
+        };
+        values.iter().map(entry).collect()
+    }
+
+    /// The changes of each part: kind and priority.
+    fn parts(has: &Entries, wants: &Entries, size: usize) -> [Vec<(Type, i32)>; 3] {
+        let change = |update: &Update| match update.entity.as_ref().and_then(|of| of.entity.as_ref()) {
+            Some(entity::Entity::TableEntry(entry)) => (update.r#type(), entry.priority),
+            other => panic!("{other:?}"),
+        };
+        difference(has, wants, &BTreeMap::from([(7, size)])).map(|part| part.iter().map(change).collect())
+    }
+
+    #[test]
+    fn removals_come_first_as_far_as_a_table_has_no_room_for_both() {
+        let (has, wants) = (entries(7, &[1, 2, 3, 4]), entries(7, &[3, 4, 5, 6]));
+        let (inserts, removal) = (vec![(Type::Insert, 6), (Type::Insert, 5)], |n| (Type::Delete, n));
+        assert_eq!(parts(&has, &wants, 6), [vec![], inserts.clone(), vec![removal(1), removal(2)]]);
+        assert_eq!(parts(&has, &wants, 5), [vec![removal(1)], inserts.clone(), vec![removal(2)]]);
+        assert_eq!(parts(&has, &wants, 4), [vec![removal(1), removal(2)], inserts, vec![]]);
+    }
+
+    #[test]
+    fn a_full_table_does_not_delay_the_writes_of_another_one() {
+        let both = |values: [&[u8]; 2]| {
+            entries(7, values[0]).into_iter().chain(entries(8, values[1])).collect::<Entries>()
+        };
+        let [first, writes, last] = parts(&both([&[1, 2], &[3]]), &both([&[1, 4], &[5]]), 2);
+        assert_eq!(first, [(Type::Delete, 2)]);
+        assert_eq!(writes, [(Type::Insert, 5), (Type::Insert, 4)]);
+        assert_eq!(last, [(Type::Delete, 3)]);
+    }
 }

@@ -21,7 +21,7 @@ use std::time::Duration;
 pub const PENDING_MAX: Duration = Duration::from_secs(1);
 
 /// Places of a program's registers for flows, each with one for each direction (`PENDING` in
-/// `p4/headers.p4`).
+/// `p4/gatun.p4`).
 const PLACES: usize = 1 << 16;
 /// Maximum number of moves in a request, so that insertions and removals have the other half of it.
 const MOVES: usize = BATCH / 4;

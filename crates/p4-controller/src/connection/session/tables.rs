@@ -57,9 +57,10 @@ impl Session {
     /// Writes a difference. Returns the reason if the switch refuses an entry of a stateless instance.
     async fn change_entries(&mut self, wants: &Entries) -> Result<Option<Reason>, Reason> {
         let stateless = static_entries::stateless_tables(&self.program);
-        let updates = static_entries::difference(&self.entries, wants);
+        let sizes = static_entries::sizes(&self.program);
+        let parts = static_entries::difference(&self.entries, wants, &sizes);
         let mut refusal = None;
-        for part in updates.chunks(static_entries::CHANGES_MAX) {
+        for part in parts.iter().flat_map(|part| part.chunks(static_entries::CHANGES_MAX)) {
             let (client, request) = (self.primary.client.clone(), self.primary.write_request(part.to_vec()));
             let results = write(client, request, self.primary.timeout).await?;
             let failed = part.iter().zip(results).filter_map(|(of, result)| Some((of, result.err()?)));

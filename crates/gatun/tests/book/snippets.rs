@@ -73,6 +73,31 @@ fn bird_accepts_its_settings() {
     all_of("bird");
 }
 
+/// A network may move from the own table to the backup table: a routing daemon that does not learn both would
+/// withdraw it.
+#[test]
+fn bird_learns_both_tables_of_each_family_wherever_it_learns_one() {
+    let folders =
+        ["docs/tutorials", "docs/how-to"].map(|folder| std::fs::read_dir(root().join(folder)).unwrap());
+    let pages = folders.into_iter().flatten().map(|entry| entry.unwrap().path());
+    let mut found = 0;
+    for page in pages {
+        for block in markdown::blocks(&std::fs::read_to_string(&page).unwrap()) {
+            let learnt = |table: &str, family: &str| {
+                let lines = block.text.lines().filter(|line| line.contains("learn;"));
+                lines.filter(|line| line.contains(table) && line.contains(family)).count()
+            };
+            let counts = ["ipv4 {", "ipv6 {"]
+                .map(|family| [learnt("kernel table 186;", family), learnt("kernel table 187;", family)]);
+            if counts.iter().flatten().sum::<usize>() > 0 {
+                assert_eq!(counts, [[1; 2]; 2], "{}, line {}", page.display(), block.line);
+                found += 1;
+            }
+        }
+    }
+    assert!(found >= 4, "{found} configurations");
+}
+
 #[test]
 fn keepalived_accepts_its_settings() {
     all_of("keepalived");

@@ -32,13 +32,13 @@ impl Default for AnnounceState {
 }
 
 structs! {
-    /// Reason why the daemon is not healthy.
+    /// Something that is not as it should be.
     pub struct HealthReason {
         /// Part of the daemon.
         pub part: Part,
         /// Description in a sentence.
         pub what: String,
-        /// True if the routes are withdrawn because of it.
+        /// True if the daemon is not healthy because of it, and routes are withdrawn.
         pub withdraws: bool,
     }
 
@@ -57,7 +57,7 @@ structs! {
     pub struct Health {
         /// True if the daemon translates packets of all its ports.
         pub healthy: bool,
-        /// Reasons why it is not.
+        /// Reasons why it is not, and exhausted pools, which alone do not make it unhealthy.
         pub reasons: Vec<HealthReason>,
         /// State of the announced routes.
         pub announce: AnnounceState,

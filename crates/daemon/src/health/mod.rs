@@ -297,7 +297,7 @@ impl Watch {
             self.log(&reasons);
         }
         let mut health = types::Health {
-            healthy: reasons.is_empty(),
+            healthy: !reasons.iter().any(|reason| reason.withdraws),
             reasons,
             returns_in_ms: self.judge.returns_in_ms(now_ms).filter(|_| self.announcement.is_some()),
             ..types::Health::default()

@@ -8,8 +8,11 @@ use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Exit status:
-  0  healthy: all workers answer, all ports have a link, no pool is exhausted
-  1  not healthy, or no daemon answers
+  0  healthy: all workers answer, all ports have a link
+  1  not healthy, or no daemon answers; with --owner, also if this box owns no public address
+
+An exhausted pool is reported, and does not change the exit status unless `withdraw_exhausted` in [announce] \
+is set.
 
 With [announce] in the configuration, Gatun withdraws its routes while it is not healthy. For keepalived and \
 other programs that decide by a command, see docs/how-to/announce.md.
@@ -17,6 +20,7 @@ other programs that decide by a command, see docs/how-to/announce.md.
 Examples:
   gatun health             state and reasons
   gatun health --quiet     exit status alone
+  gatun health --owner     of a pair, the box that assigns the ports
 ";
 
 /// Arguments.
@@ -26,6 +30,9 @@ pub(crate) struct Args {
     /// Print nothing if the daemon is healthy
     #[arg(long, short)]
     quiet: bool,
+    /// Count a box of a pair that owns no public address as not healthy
+    #[arg(long)]
+    owner: bool,
     /// Output format
     #[arg(long, short, value_enum, default_value_t = Output::Table)]
     output: Output,
@@ -36,8 +43,14 @@ pub(crate) struct Args {
 /// # Errors
 /// Returns an error if the daemon does not answer.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
-    let health: Health = args.daemon.client()?.get("/v1/health")?;
-    super::report(&health, (health.healthy, args.quiet), args.output, || text(&health))
+    let client = args.daemon.client()?;
+    let health: Health = client.get("/v1/health")?;
+    let is_owner = !args.owner || super::peer::owns_addresses(&client.get("/v1/peer")?);
+    let is_good = health.healthy && is_owner;
+    super::report(&health, (is_good, args.quiet), args.output, || {
+        let note = if is_owner { "" } else { "this box owns no public address: see `gatun peer status`\n" };
+        text(&health) + note
+    })
 }
 
 fn text(health: &Health) -> String {

@@ -4,7 +4,7 @@ pub(crate) mod certificates;
 mod drill;
 mod requests;
 
-pub(crate) use requests::summary;
+pub(crate) use requests::{owns_addresses, summary};
 
 use std::process::ExitCode;
 

@@ -104,6 +104,39 @@ fn routes_are_withdrawn_while_a_port_is_down_or_the_daemon_is_stopped() {
     });
 }
 
+/// Sends a datagram from each of some ports.
+const OPEN: &str = "
+import socket, sys
+for port in range(5000, 5000 + int(sys.argv[2])):
+    s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    s.bind(('', port))
+    s.sendto(b'x', (sys.argv[1], 9))
+";
+
+#[test]
+fn an_exhausted_pool_is_reported_and_withdraws_the_routes_only_if_configured() {
+    in_lab("announce::an_exhausted_pool_is_reported_and_withdraws_the_routes_only_if_configured", || {
+        let net = network();
+        let pool = "[[pool]]\nname = \"few\"\nprefixes = \"192.0.2.1\"\nports = \"2000-2003\"\n";
+        let nat64 = "[[nat64]]\npool6 = \"2001:db8:64::/96\"\n";
+        for withdraws in [false, true] {
+            // The next daemon is to have no sessions.
+            let announce =
+                format!("{ANNOUNCE}withdraw_exhausted = {withdraws}\n[state]\ndirectory = \"off\"\n");
+            let daemon = Daemon::start(&net, &format!("{CREATE}{pool}{nat64}{announce}"));
+            until_routes(&net.translator, 186, &BOTH);
+            net.client.python(OPEN, &[SERVER, "8"]).status().unwrap();
+            let reason = "pools: pool few has no free port";
+            wait_until("it says so", WAIT_MAX, || health(&net).1.contains(reason)).unwrap();
+            let routes = if withdraws { &[][..] } else { &BOTH };
+            until_routes(&net.translator, 186, routes);
+            let (is_healthy, said) = health(&net);
+            assert_eq!((is_healthy, said.starts_with("healthy\n")), (!withdraws, !withdraws), "{said}");
+            daemon.stop(Signal::TERM);
+        }
+    });
+}
+
 /// Stops one thread of a process until standard input ends.
 const STOP_THREAD: &str = "
 import ctypes, os, sys

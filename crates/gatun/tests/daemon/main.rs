@@ -23,6 +23,7 @@ mod fastpath_faults;
 mod fastpath_paths;
 mod fastpath_xdp;
 mod harness;
+mod keepalived;
 mod leftover;
 mod lifecycle;
 #[cfg(feature = "xdp")]

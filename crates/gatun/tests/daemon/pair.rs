@@ -6,7 +6,7 @@ use crate::harness::{CREATE, Daemon, in_lab_with};
 use gatun_api::client::{Client, Error};
 use gatun_api::types::{Binding, Page, Peer, PeerMember, PeerState, Protocol};
 use gatun_testkit::pair::SERVER;
-use gatun_testkit::{PairNetwork, Process, echo, missing, wait_until};
+use gatun_testkit::{Namespace, PairNetwork, Process, echo, missing, wait_until};
 use rustix::process::Signal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -67,11 +67,16 @@ impl Talk {
 
     /// Starts connections from these addresses of the client.
     pub(crate) fn start_from(net: &PairNetwork, count: u32, first: u16, hosts: &[String]) -> Talk {
+        Talk::start_at(&net.client, count, first, hosts)
+    }
+
+    /// The same of a client in another network.
+    pub(crate) fn start_at(client: &Namespace, count: u32, first: u16, hosts: &[String]) -> Talk {
         let stop = format!("/run/talk-{first}");
         let (number, port) = (count.to_string(), first.to_string());
         let mut arguments = vec![SERVER, &number, &port, &stop];
         arguments.extend(hosts.iter().map(String::as_str));
-        let process = Process::start(net.client.python(TALK, &arguments).stdout(Stdio::piped())).unwrap();
+        let process = Process::start(client.python(TALK, &arguments).stdout(Stdio::piped())).unwrap();
         let ready = format!("{stop}.ready");
         wait_until("all connections have an echo", WAIT_MAX, || Path::new(&ready).exists()).unwrap();
         Talk { process, stop, count }
@@ -190,7 +195,7 @@ fn ports(number: usize, variant: Variant<'_>) -> String {
     )
 }
 
-fn config(number: usize, variant: Variant<'_>) -> String {
+pub(crate) fn config(number: usize, variant: Variant<'_>) -> String {
     let Variant { mode, pool, pki, more, .. } = variant;
     let ports = ports(number, variant);
     let (member, other) = (["a", "b"][number], 2 - number);

@@ -155,7 +155,12 @@ pub(super) fn state(daemon: &Daemon) -> anyhow::Result<Peer> {
     Ok(daemon.client()?.get("/v1/peer")?)
 }
 
-/// True if this box owns public addresses.
+/// True if this box owns public addresses. A box that is not of a pair owns all of them.
+pub(crate) fn owns_addresses(peer: &Peer) -> bool {
+    peer.member.is_none() || owns_any(peer)
+}
+
+/// True if this member owns public addresses.
 pub(super) fn owns_any(peer: &Peer) -> bool {
     peer.shards.iter().any(|shard| Some(shard.owner) == peer.member)
 }

@@ -15,6 +15,7 @@ use super::{RunOptions, turns};
 use crate::report::{LOAD_AVERAGE, Report, Table};
 use gatun_testkit::topology::{SERVER, SERVER4};
 use gatun_testkit::{Error, has_program, tayga};
+use gatun_wire::text::counted;
 use measurements::{Conditions, Measurements};
 use std::time::{Duration, Instant};
 use tables::Results;
@@ -233,7 +234,8 @@ fn warm_up(seconds: u32) -> u32 {
 
 /// Length of the measurements, and whether it is that of the thesis.
 fn length_note(runs: u32, seconds: u32) -> String {
-    let length = format!("{runs} runs of {seconds} s for each cell, after {} s of warm-up", warm_up(seconds));
+    let runs_of = counted(runs.into(), "run");
+    let length = format!("{runs_of} of {seconds} s for each cell, after {} s of warm-up", warm_up(seconds));
     match runs >= RUNS && seconds >= FULL_SECONDS {
         true => format!("{length}: full length."),
         false => format!(

@@ -84,6 +84,10 @@ fn judge(report: &mut Report, fault: &Fault, outcome: &Outcome) {
     let probe = &outcome.probe;
     report.check_once(probe.goes_on(), "packets passed during each fault and after it");
     report.check_once(probe.ended == 0, "no TCP connection ended");
+    report.check_once(
+        outcome.redirected.outside == 0.0,
+        "no packet from outside was redirected before a fault",
+    );
     if probe.ended > 0 {
         let why = format!("{}: {} connections ended: {}", fault.name, probe.ended, probe.why.join(", "));
         report.notes.push(why);

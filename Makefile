@@ -46,8 +46,9 @@ model: ## Compare the engine with the naive model: PACKETS=100000000 packets of 
 	$(CARGO) run --release --package gatun-model --bin gatun-model -- --packets $(PACKETS)
 
 HISTORIES ?= 100000
-offload: ## Check the offload manager: HISTORIES=100000 seeded histories of engines, manager and a table
+offload: ## Check the offload manager: HISTORIES=100000 seeded histories of engines, manager, and a table or P4 switches
 	$(CARGO) run --release --package gatun-model --bin gatun-offload-model -- --histories $(HISTORIES)
+	$(CARGO) run --release --package gatun-model --bin gatun-offload-model -- --histories $(HISTORIES) --switches 2
 
 STATES ?= 10000000
 pair-model: ## Visit the states of a pair and of a cluster that own ports together, at most STATES=10000000 of each scenario

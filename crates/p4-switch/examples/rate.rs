@@ -1,12 +1,12 @@
 //! Measures the pipeline: processor time of a packet in the P4 program, among few and many sessions, beside
-//! plain forwarding by a table: in the same host, and by DPDK's own code and table. Rings and devices are
-//! not part of the time.
+//! plain forwarding by a table: in the same host, and by DPDK's own code and table. The ports are rings,
+//! which are part of the time. Making and checking the frames is not.
 //!
 //! ```text
 //!   rate [SESSIONS...]
 //!   rate --count dpdk|forwarding|from-ipv6|from-ipv4    one round, for callgrind
 //! ```
-//! `scripts/bench-p4 --packets` and `--count` run it.
+//! `scripts/bench-p4 --packets` and `--steps` run it.
 
 use gatun_p4_switch::{
     Entry, Environment, EnvironmentConfig, Object, ObjectConfig, PortConfig, Switch, SwitchConfig,

@@ -83,6 +83,9 @@ impl RecordQueues {
         if let Some(waiting) = self.members[member][worker].records.pop_front() {
             return Some(waiting);
         }
+        if self.members.len() == 1 {
+            return feed();
+        }
         loop {
             let next = feed()?;
             if self.distribute((member, worker), steering, next) {
@@ -93,7 +96,6 @@ impl RecordQueues {
 
     fn receivers(&self, steering: &Steering, record: &Record) -> Receivers {
         match record {
-            _ if self.members.len() == 1 => Receivers::All,
             Record::Session(session) => {
                 let shard = steering.shard_of_address(session.id.flow.outside.0);
                 let member = shard.and_then(|shard| self.of_shard[usize::from(shard)]);

@@ -328,14 +328,17 @@ pub struct FeedReader {
     ring: Consumer<Entry>,
     /// Entries that have been taken out of the ring, the latest one first.
     taken: Vec<Entry>,
+    /// Number of entries in the ring whose lines were requested.
+    requested: usize,
     generation: u64,
     /// Number of the next record.
     next: u64,
 }
 
-/// Entries that a reader takes at a time. Each is in the cache of the engine's processor, and their cache
-/// lines are requested together.
+/// Entries that a reader takes at a time.
 const TAKEN_MAX: usize = 16;
+/// Entries behind them whose cache lines the reader requests: each is in the cache of the engine's processor.
+const AHEAD: usize = 64;
 /// Smallest length of a ring.
 const LEN_MIN: usize = 4;
 /// Maximum number of records at the end of one session: those of session, binding and block.
@@ -371,7 +374,10 @@ pub fn channel(policy: FeedPolicy, len: usize, generation: u64) -> (Feed, FeedRe
         lost: 0,
         wait: ReaderWait::default(),
     };
-    (feed, FeedReader { ring: reader, taken: Vec::with_capacity(TAKEN_MAX), generation, next: 0 })
+    (
+        feed,
+        FeedReader { ring: reader, taken: Vec::with_capacity(TAKEN_MAX), requested: 0, generation, next: 0 },
+    )
 }
 
 impl FeedReader {
@@ -390,14 +396,24 @@ impl FeedReader {
         Some((at, record))
     }
 
+    /// Takes the next records. Their lines were requested when the records before them were taken, as far as
+    /// they were there.
     fn take(&mut self) {
-        let Ok(chunk) = self.ring.read_chunk(self.ring.slots().min(TAKEN_MAX)) else { return };
+        let window = self.ring.slots().min(TAKEN_MAX + AHEAD);
+        let Ok(chunk) = self.ring.read_chunk(window) else { return };
         let (first, second) = chunk.as_slices();
-        for part in [first, second] {
-            (0..part.len()).for_each(|index| prefetch_read(part, index));
+        for index in self.requested..window {
+            match index.checked_sub(first.len()) {
+                None => prefetch_read(first, index),
+                Some(index) => prefetch_read(second, index),
+            }
         }
-        self.taken.extend(second.iter().rev().chain(first.iter().rev()));
-        chunk.commit_all();
+        let taken = window.min(TAKEN_MAX);
+        let (of_first, _) = first.split_at_checked(taken).unwrap_or((first, &[]));
+        let (of_second, _) = second.split_at_checked(taken - of_first.len()).unwrap_or((second, &[]));
+        self.taken.extend(of_second.iter().rev().chain(of_first.iter().rev()));
+        self.requested = window - taken;
+        chunk.commit(taken);
     }
 
     /// Returns the number of waiting records.

@@ -2,8 +2,9 @@
 
 use foldhash::fast::RandomState;
 use gatun_nat::feed::{Flow, SessionId};
+use hashbrown::HashTable;
 use std::collections::VecDeque;
-use std::collections::hash_map::{Entry, HashMap};
+use std::hash::BuildHasher as _;
 use std::net::Ipv4Addr;
 
 /// Number of an end that is in no record of the stream yet.
@@ -25,42 +26,6 @@ impl Ended {
     }
 }
 
-/// Ends at a public port: one, as a rule.
-#[derive(Debug)]
-enum AtPort {
-    One(Ended),
-    More(Vec<Ended>),
-}
-
-impl AtPort {
-    fn all(&self) -> &[Ended] {
-        match self {
-            AtPort::One(ended) => std::slice::from_ref(ended),
-            AtPort::More(all) => all,
-        }
-    }
-
-    fn all_mut(&mut self) -> &mut [Ended] {
-        match self {
-            AtPort::One(ended) => std::slice::from_mut(ended),
-            AtPort::More(all) => all,
-        }
-    }
-
-    /// Adds an end as the latest one, in place of an earlier one of the same session.
-    fn put(&mut self, ended: Ended) {
-        let is_same = |other: &Ended| (other.worker, other.id) == (ended.worker, ended.id);
-        match self {
-            AtPort::One(one) if is_same(one) => *one = ended,
-            AtPort::One(one) => *self = AtPort::More(vec![*one, ended]),
-            AtPort::More(all) => {
-                all.retain(|other| !is_same(other));
-                all.push(ended);
-            }
-        }
-    }
-}
-
 /// Protocol, public address and port.
 type Place = u64;
 
@@ -73,23 +38,37 @@ fn address(place: Place) -> Ipv4Addr {
     Ipv4Addr::from((place >> 16) as u32)
 }
 
-/// Ended sessions, by their public port and in the order of their records.
+/// End in a slot.
+#[derive(Debug)]
+struct Waiting {
+    ended: Ended,
+    place: Place,
+    /// Number of ends that were added before.
+    order: u64,
+}
+
+/// Ended sessions, by their public port and in the order of their records: one at a port, as a rule.
+///
+/// Each session that ends is added and taken out, so both are cheap: an end stays in its slot, and the next one
+/// gets the slot that was freed last, whose memory is in the cache. The index has four bytes for each.
 #[derive(Debug, Default)]
 pub(super) struct WaitingEnds {
-    /// Each session that ends is added and taken out. With the standard hash and a look-up for each step,
-    /// that was a third of the thread's time.
-    by_port: HashMap<Place, AtPort, RandomState>,
-    /// Ports of told ends, with the numbers of their groups, in the order of the stream. An end that has left
-    /// or got another number meanwhile is not at its port with this one.
-    told: VecDeque<(u64, Place)>,
+    slots: Vec<Option<Waiting>>,
+    free: Vec<u32>,
+    /// Slots by the place of their end.
+    by_port: HashTable<u32>,
+    hasher: RandomState,
+    /// Slots of told ends, with the numbers of their groups, in the order of the stream. An end that has left
+    /// or got another number meanwhile is not in its slot with this one.
+    told: VecDeque<(u64, u32)>,
     /// Those of acknowledged groups that are in shards which the acknowledgement was not about.
-    deferred: Vec<(u64, Place)>,
-    len: usize,
+    deferred: Vec<(u64, u32)>,
+    added: u64,
 }
 
 impl WaitingEnds {
     pub(super) fn len(&self) -> usize {
-        self.len
+        self.by_port.len()
     }
 
     pub(super) fn clear(&mut self) {
@@ -98,59 +77,90 @@ impl WaitingEnds {
 
     /// Adds an end that the group with this number tells, or changes the number of one. Numbers grow.
     pub(super) fn add(&mut self, worker: usize, id: SessionId, number: Option<u64>) {
-        let ended = Ended { number: number.unwrap_or(UNTOLD), worker, id };
-        let key = place(&id.flow);
-        match self.by_port.entry(key) {
-            Entry::Vacant(free) => {
-                free.insert(AtPort::One(ended));
-                self.len += 1;
+        let (ended, place) = (Ended { number: number.unwrap_or(UNTOLD), worker, id }, place(&id.flow));
+        let waiting = Waiting { ended, place, order: self.added };
+        self.added += 1;
+        let same = self.at(place, |other| (other.worker, other.id) == (worker, id)).next();
+        let slot = match (same, self.free.pop()) {
+            (Some(slot), unused) => {
+                self.free.extend(unused);
+                self.slots[slot as usize] = Some(waiting);
+                slot
             }
-            Entry::Occupied(mut there) => {
-                let before = there.get().all().len();
-                there.get_mut().put(ended);
-                self.len = self.len + there.get().all().len() - before;
+            (None, Some(slot)) => {
+                self.slots[slot as usize] = Some(waiting);
+                self.index(slot, place);
+                slot
             }
-        }
+            (None, None) => {
+                let slot = self.slots.len() as u32;
+                self.slots.push(Some(waiting));
+                self.index(slot, place);
+                slot
+            }
+        };
         if let Some(number) = number {
-            self.told.push_back((number, key));
+            self.told.push_back((number, slot));
         }
+    }
+
+    /// Adds a new slot's end to the index.
+    fn index(&mut self, slot: u32, place: Place) {
+        let WaitingEnds { slots, by_port, hasher, .. } = self;
+        let place_of = |slot: &u32| slots[*slot as usize].as_ref().map(|waiting| waiting.place);
+        by_port
+            .insert_unique(hasher.hash_one(place), slot, |slot| hasher.hash_one(place_of(slot).unwrap_or(0)));
+    }
+
+    /// Iterates over the slots of the ends at a port that satisfy a condition.
+    fn at(&self, place: Place, is: impl Fn(&Ended) -> bool) -> impl Iterator<Item = u32> {
+        let found = self.by_port.iter_hash(self.hasher.hash_one(place)).copied();
+        found.filter(move |slot| {
+            let waiting = self.slots[*slot as usize].as_ref();
+            waiting.is_some_and(|waiting| waiting.place == place && is(&waiting.ended))
+        })
     }
 
     /// No record tells these ends any more: the whole state will.
     pub(super) fn all_untold(&mut self) {
         self.told.clear();
         self.deferred.clear();
-        let all = self.by_port.values_mut().flat_map(AtPort::all_mut);
-        all.for_each(|ended| ended.number = UNTOLD);
+        self.untold_of(|_| true);
     }
 
     /// No record tells the ends at some addresses any more.
     pub(super) fn untold_of(&mut self, is: impl Fn(Ipv4Addr) -> bool) {
-        let some = self.by_port.iter_mut().filter(|(place, _)| is(address(**place)));
-        some.flat_map(|(_, there)| there.all_mut()).for_each(|ended| ended.number = UNTOLD);
+        let some = self.slots.iter_mut().flatten().filter(|waiting| is(address(waiting.place)));
+        some.for_each(|waiting| waiting.ended.number = UNTOLD);
     }
 
     /// Takes the ends at some addresses out.
     pub(super) fn remove_of(&mut self, is: impl Fn(Ipv4Addr) -> bool) {
-        self.by_port.retain(|place, _| !is(address(*place)));
-        self.len = self.by_port.values().map(|there| there.all().len()).sum();
+        self.remove_where(|waiting| is(address(waiting.place)));
     }
 
     /// Takes the ends at some addresses out that no record tells.
     pub(super) fn remove_untold_of(&mut self, is: impl Fn(Ipv4Addr) -> bool) {
-        let untold = self.by_port.values().flat_map(AtPort::all).filter(|ended| ended.is_untold());
-        let over: Vec<Ended> = untold.filter(|ended| is(ended.id.flow.outside.0)).copied().collect();
-        over.iter().for_each(|ended| self.remove(ended));
+        self.remove_where(|waiting| waiting.ended.is_untold() && is(address(waiting.place)));
+    }
+
+    fn remove_where(&mut self, is: impl Fn(&Waiting) -> bool) {
+        for slot in 0..self.slots.len() as u32 {
+            if self.slots[slot as usize].as_ref().is_some_and(&is) {
+                self.take(slot);
+            }
+        }
     }
 
     /// Takes the ends out that the groups up to a number tell, except those at addresses that the
     /// acknowledgement is not about.
     pub(super) fn take_until(&mut self, number: u64, is_out: impl Fn(Ipv4Addr) -> bool) -> Vec<Ended> {
         let mut taken = Vec::new();
-        while let Some((told, key)) = self.told.pop_front_if(|(told, _)| *told <= number) {
-            match is_out(address(key)) {
-                true => self.deferred.push((told, key)),
-                false => self.take(key, |ended| ended.number == told, &mut |ended| taken.push(ended)),
+        while let Some((told, slot)) = self.told.pop_front_if(|(told, _)| *told <= number) {
+            match self.told_in(slot, told) {
+                Some(place) if is_out(address(place)) => self.deferred.push((told, slot)),
+                Some(_) => taken.extend(self.take(slot)),
+                None => {}
             }
         }
         taken
@@ -158,55 +168,116 @@ impl WaitingEnds {
 
     /// Takes the ends out that an acknowledgement was not about, unless it still is not.
     pub(super) fn take_deferred(&mut self, is_out: impl Fn(Ipv4Addr) -> bool) -> Vec<Ended> {
-        let (kept, over): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.deferred).into_iter().partition(|(_, key)| is_out(address(*key)));
-        self.deferred = kept;
         let mut taken = Vec::new();
-        for (told, key) in over {
-            self.take(key, |ended| ended.number == told, &mut |ended| taken.push(ended));
+        for (told, slot) in std::mem::take(&mut self.deferred) {
+            match self.told_in(slot, told) {
+                Some(place) if is_out(address(place)) => self.deferred.push((told, slot)),
+                Some(_) => taken.extend(self.take(slot)),
+                None => {}
+            }
         }
         taken
     }
 
-    /// Takes ends at a port out.
-    fn take(&mut self, key: Place, is: impl Fn(&Ended) -> bool, with: &mut impl FnMut(Ended)) {
-        let Entry::Occupied(mut there) = self.by_port.entry(key) else { return };
-        let before = there.get().all().len();
-        there.get().all().iter().filter(|ended| is(ended)).for_each(|ended| with(*ended));
-        let left = match there.get_mut() {
-            AtPort::One(ended) => usize::from(!is(ended)),
-            AtPort::More(all) => {
-                all.retain(|ended| !is(ended));
-                all.len()
-            }
-        };
-        if left == 0 {
+    /// Place of the end in a slot, if the group with this number tells it.
+    fn told_in(&self, slot: u32, number: u64) -> Option<Place> {
+        let waiting = self.slots[slot as usize].as_ref()?;
+        (waiting.ended.number == number).then_some(waiting.place)
+    }
+
+    /// Takes the end in a slot out.
+    fn take(&mut self, slot: u32) -> Option<Ended> {
+        let Waiting { ended, place, .. } = self.slots[slot as usize].take()?;
+        if let Ok(there) = self.by_port.find_entry(self.hasher.hash_one(place), |other| *other == slot) {
             there.remove();
         }
-        self.len -= before - left;
+        self.free.push(slot);
+        Some(ended)
     }
 
     /// Takes an end out.
     pub(super) fn remove(&mut self, ended: &Ended) {
-        self.take(place(&ended.id.flow), |other| other == ended, &mut |_| {});
+        self.remove_at(&ended.id.flow, |other| other == ended);
     }
 
     /// Takes the ends of a flow out.
     pub(super) fn remove_flow(&mut self, flow: &Flow) {
-        self.take(place(flow), |ended| ended.id.flow == *flow, &mut |_| {});
+        self.remove_at(flow, |ended| ended.id.flow == *flow);
+    }
+
+    fn remove_at(&mut self, flow: &Flow, is: impl Fn(&Ended) -> bool) {
+        let slots: Vec<u32> = self.at(place(flow), is).collect();
+        for slot in slots {
+            self.take(slot);
+        }
     }
 
     /// Returns the ends of a flow, the latest one last.
     pub(super) fn of_flow(&self, flow: &Flow) -> Vec<Ended> {
-        self.at_port(flow).filter(|ended| ended.id.flow == *flow).collect()
+        self.ends_at(flow, |ended| ended.id.flow == *flow)
     }
 
     /// Returns the ends of other inside hosts at the port of a flow.
     pub(super) fn of_others(&self, flow: &Flow) -> Vec<Ended> {
-        self.at_port(flow).filter(|ended| ended.id.flow.inside != flow.inside).collect()
+        self.ends_at(flow, |ended| ended.id.flow.inside != flow.inside)
     }
 
-    fn at_port(&self, flow: &Flow) -> impl Iterator<Item = Ended> {
-        self.by_port.get(&place(flow)).into_iter().flat_map(AtPort::all).copied()
+    fn ends_at(&self, flow: &Flow, is: impl Fn(&Ended) -> bool) -> Vec<Ended> {
+        let slots = self.at(place(flow), is);
+        let mut all: Vec<&Waiting> = slots.filter_map(|slot| self.slots[slot as usize].as_ref()).collect();
+        all.sort_by_key(|waiting| waiting.order);
+        all.into_iter().map(|waiting| waiting.ended).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gatun_nat::plan::Transport;
+
+    fn session(port: u16, record: u32) -> SessionId {
+        let flow = Flow {
+            inside: ("2001:db8::1".parse().unwrap(), 1000),
+            outside: (Ipv4Addr::new(192, 0, 2, 1), port),
+            remote: (Ipv4Addr::new(198, 51, 100, 1), 443),
+            transport: Transport::Tcp,
+            instance: 0,
+        };
+        SessionId { record, flow }
+    }
+
+    fn records(ends: &[Ended]) -> Vec<u32> {
+        ends.iter().map(|ended| ended.id.record).collect()
+    }
+
+    #[test]
+    fn an_end_leaves_with_the_number_of_its_last_record() {
+        let mut ends = WaitingEnds::default();
+        ends.add(0, session(5000, 1), Some(1));
+        ends.add(0, session(5001, 2), Some(1));
+        // It ends again: the earlier acknowledgement is not about that.
+        ends.add(0, session(5000, 1), Some(3));
+        ends.add(0, session(5000, 9), None);
+        assert_eq!((ends.len(), records(&ends.of_flow(&session(5000, 0).flow))), (3, vec![1, 9]));
+        assert_eq!(records(&ends.take_until(2, |_| false)), [2]);
+        // The slot of record 2 has another end now.
+        ends.add(0, session(5002, 4), Some(3));
+        assert_eq!(records(&ends.take_until(3, |_| false)), [1, 4]);
+        assert_eq!((ends.len(), ends.slots.len()), (1, 3));
+        ends.remove_untold_of(|_| true);
+        assert_eq!((ends.len(), ends.take_until(9, |_| false).len()), (0, 0));
+    }
+
+    #[test]
+    fn an_acknowledgement_that_is_not_about_an_address_takes_its_ends_later() {
+        let mut ends = WaitingEnds::default();
+        ends.add(0, session(5000, 1), Some(1));
+        ends.add(0, session(5001, 2), Some(2));
+        assert!(ends.take_until(2, |_| true).is_empty());
+        ends.remove_flow(&session(5000, 0).flow);
+        ends.add(0, session(5003, 3), Some(3));
+        assert!(ends.take_deferred(|_| true).is_empty());
+        assert_eq!(records(&ends.take_deferred(|_| false)), [2]);
+        assert_eq!(records(&ends.take_until(3, |_| false)), [3]);
     }
 }

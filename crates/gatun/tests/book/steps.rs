@@ -6,7 +6,7 @@ use crate::shell::Shell;
 use std::time::{Duration, Instant};
 
 /// Time that the screen may take to show the expected text: something started a moment ago may not be up yet.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Minimum number of tries of a command: a ping without an answer takes the whole time.
 const TRIES_MIN: usize = 4;
 /// Seconds after which a command that runs until Ctrl-C is interrupted.

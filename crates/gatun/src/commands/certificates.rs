@@ -19,6 +19,9 @@ pub(crate) const MEMBER_DAYS: u32 = 825;
 /// Validity of the authority's certificate, days.
 const AUTHORITY_DAYS: u32 = 7_300;
 const DAY: Duration = Duration::from_secs(86_400);
+/// Days before its creation from which a certificate is valid: the clock of another box may be that late, as
+/// after a start without the network's time.
+const EARLY_DAYS: u32 = 7;
 
 /// Name of the directory of the authority.
 pub(crate) const AUTHORITY: &str = "authority";
@@ -158,8 +161,7 @@ fn params(names: Vec<String>, name: &str, days: u32) -> anyhow::Result<Certifica
     let mut params = CertificateParams::new(names).context("invalid name")?;
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, name);
-    // The other box may have a slow clock.
-    params.not_before = (SystemTime::now() - DAY).into();
+    params.not_before = (SystemTime::now() - DAY * EARLY_DAYS).into();
     params.not_after = (SystemTime::now() + DAY * days).into();
     Ok(params)
 }

@@ -212,3 +212,26 @@ fn an_etcd_with_old_data_changes_nothing_also_for_a_node_that_restarts() {
         let _: Cluster = client(0).get("/v1/cluster").unwrap();
     });
 }
+
+#[test]
+fn a_shard_of_an_unknown_node_is_named_and_goes_to_its_backup() {
+    lab("cluster_etcd::a_shard_of_an_unknown_node_is_named_and_goes_to_its_backup", || {
+        let net = network();
+        let lab = Lab::start(&net);
+        let talk = Talk::start_from(&net, 48, 20_000, &hosts());
+        let all = lab.etcd.control(0, &["get", "/gatun/", "--prefix"]).unwrap();
+        let mut lines = all.lines().skip_while(|line| !line.ends_with("/shards/000"));
+        let (key, record) = (lines.next().unwrap(), lines.next().unwrap());
+        let (epoch, rest) = record.split_once("owner=").unwrap();
+        let (_, rest) = rest.split_once('@').unwrap();
+        lab.etcd.control(0, &["put", key, &format!("{epoch}owner=ghost@{rest}")]).unwrap();
+        for number in 0..NODES {
+            let said = || events(number).contains("shard 0: \"ghost\" is no node of this configuration");
+            wait_until("an event says so", WAIT_MAX, said).unwrap_or_else(|_| panic!("{}", events(number)));
+        }
+        let second = goes_on(&net, 21_000);
+        lab.until_each("the shard has known holders", |cluster| is_whole(cluster, &["ghost"]));
+        [talk, second].into_iter().for_each(Talk::end);
+        no_port_twice(&[0, 1, 2]);
+    });
+}

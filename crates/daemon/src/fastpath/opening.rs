@@ -194,6 +194,10 @@ fn open_table(
     if workers > WORKERS_MAX {
         return Err(FastPathError::Attach(format!("{workers} queues; at most {WORKERS_MAX} are supported")));
     }
+    if !keeps {
+        // Its sessions have ended with its process, and their ports are free.
+        remove_left(&settings.fastpath.directory, Some(device));
+    }
     let pins = keeps.then(|| pins(&settings.fastpath.directory, device));
     let mut seed = [0; 8];
     let _ = rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty());

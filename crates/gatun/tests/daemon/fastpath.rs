@@ -439,10 +439,21 @@ fn the_next_daemon_removes_sessions_that_are_not_its_own() {
         daemon.says("1 session of the previous process removed");
         wait("the flow in the kernel again", 5, || sessions() == 1);
         kill(daemon);
+        // Without kept sessions, their ports are free: the former program must not translate any more.
+        let pins = std::path::Path::new("/run/gatun/fastpath/nat64");
+        assert!(pins.exists());
+        let forgetful = format!("{other}[state]\ndirectory = \"off\"\n");
+        let daemon = Daemon::start(&net, &forgetful);
+        assert!(!pins.exists());
+        wait("the flow in the kernel once more", 5, || sessions() == 1);
+        daemon.stop(Signal::TERM);
+        let daemon = Daemon::start(&net, &other);
+        wait("the flow in pinned tables", 5, || sessions() == 1);
+        kill(daemon);
         // Without a fast path, nothing of it is left.
         let off = other.replace("kernel = \"auto\"", "kernel = \"off\"");
         let daemon = Daemon::start(&net, &off);
-        assert!(!std::path::Path::new("/run/gatun/fastpath/nat64").exists());
+        assert!(!pins.exists());
         wait("released sessions", 5, || {
             let listed = show("sessions");
             listed.as_array().unwrap().iter().all(|session| session["offloaded"] == false)
@@ -461,7 +472,7 @@ fn sessions_stay_in_the_kernel_over_a_stop_if_configured() {
         let attach = "[[port]]\ndevice = \"nat64\"\nmode = \"attach\"\nqueues = 1\n";
         let config = format!("{attach}{FASTPATH}on_stop = \"keep\"\n{NAT64}");
         let daemon = Daemon::start(&net, &config);
-        let flow = numbered(&net, "5", "5151");
+        let flow = numbered(&net, "10", "5151");
         wait("the flow in the kernel", 5, || packets("translated") > 100);
         daemon.stop(Signal::TERM);
         std::thread::sleep(Duration::from_millis(300));

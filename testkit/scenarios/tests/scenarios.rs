@@ -120,7 +120,7 @@ fn connections_outlive_faults_of_a_cluster() {
     let Some(report) = report("cluster", "cluster --brief") else { return };
     let rows = report["tables"][0]["rows"].as_array().unwrap();
     assert!(rows.len() == 5 && rows.iter().all(|row| row[6] == "0"), "{report}");
-    // Nearly three quarters of the packets from inside arrive at another node than that of their shard.
+    // Some two thirds of the packets from inside arrive at another node than that of their shard.
     let redirected = |row: &Value| row[7].as_str().unwrap().parse::<u8>().unwrap();
     assert!(rows.iter().all(|row| (50..90).contains(&redirected(row)) && row[8] == "0"), "{report}");
 }

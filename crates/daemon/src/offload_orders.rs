@@ -64,7 +64,8 @@ impl OffloadOrders {
     pub(crate) fn translator_of(&self, session: &Session) -> String {
         match self {
             OffloadOrders::P4(orders) => orders.translator_of(session),
-            _ => "the kernel translates its packets".to_owned(),
+            OffloadOrders::Kernel(orders) => orders.translator(),
+            OffloadOrders::None => "Gatun translates its packets".to_owned(),
         }
     }
 

@@ -63,6 +63,7 @@ pub(crate) struct FastPathOrders {
     orders: Orders<Kernel>,
     /// True if the kernel keeps its sessions when the daemon is stopped.
     keeps_at_stop: Arc<AtomicBool>,
+    status: Shared,
 }
 
 impl FastPathManager {
@@ -116,7 +117,7 @@ impl FastPathManager {
             .spawn(body)
             .context("cannot start the thread of the kernel fast path")?;
         let keeps_at_stop = Arc::new(AtomicBool::new(settings.fastpath.keeps_at_stop));
-        let orders = FastPathOrders { orders: Orders(orders), keeps_at_stop };
+        let orders = FastPathOrders { orders: Orders(orders), keeps_at_stop, status: status.clone() };
         let on = On { orders, control, progress, _locks: (attachment.lock, lock), helper, pins };
         Ok(FastPathManager { on: Some(on), status })
     }
@@ -174,6 +175,17 @@ impl FastPathOrders {
     /// Leaves flows that match to the engines, and all stateless packets, until it is called with `None`.
     pub(crate) fn exclude(&self, filter: Option<FlowFilter>) {
         self.orders.exclude(filter);
+    }
+
+    /// Says who translates the packets of a session that was given to the kernel.
+    pub(crate) fn translator(&self) -> String {
+        let status = self.status.get();
+        match (status.state, status.why) {
+            (types::FastPathState::Unavailable, Some(why)) => {
+                format!("Gatun translates its packets, because the kernel does not: {why}")
+            }
+            _ => "the kernel translates its packets".to_owned(),
+        }
     }
 
     /// Sets another configuration after its plan was applied.

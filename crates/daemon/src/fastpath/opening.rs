@@ -135,7 +135,7 @@ pub(crate) fn open(
 ) -> OpenedFastPath {
     let why = match (directory, device) {
         (FastPathDirectory::Unwanted, device) => {
-            remove_left(&settings.fastpath.directory, device);
+            remove_left(&settings.fastpath.directory, device.map(String::as_str));
             return OpenedFastPath::Off;
         }
         (FastPathDirectory::Unusable(why), _) => why,
@@ -169,7 +169,7 @@ fn check_clock(offsets: &str) -> Result<(), FastPathError> {
 }
 
 /// Detaches the program of a previous process that had a fast path.
-fn remove_left(directory: &Path, device: Option<&String>) {
+fn remove_left(directory: &Path, device: Option<&str>) {
     if let Some(device) = device
         && pins(directory, device).is_dir()
     {

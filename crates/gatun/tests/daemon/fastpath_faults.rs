@@ -192,6 +192,11 @@ fn a_daemon_whose_helper_has_ended_reports_a_detached_program() {
         wait("the report", 5, || show("fastpath")["state"] == "unavailable");
         is_reported("somebody has detached it");
         assert!(!is_up());
+        let explained = gatun(["explain", "[2001:db8:1::2]:5151", &format!("[{SERVER}]:7777"), "udp"]);
+        let explained = String::from_utf8(explained.stdout).unwrap();
+        let why =
+            "Gatun translates its packets, because the kernel does not: the program is not at its device";
+        assert!(explained.contains(why), "{explained}");
         let (sent, back) = counts(flow);
         assert_eq!(sent, back);
         copy(&net);

@@ -1,6 +1,6 @@
 //! Rate of sessions that Gatun's controller gives to a running P4 switch and takes from it, for
-//! `scripts/bench-p4`. That includes the account of sessions, the end of each move a second after the installation, and the last
-//! reading of counters. The engines and their feed are not part of it.
+//! `scripts/bench-p4`. That includes the account of sessions, the end of each move a second after the
+//! installation, and the last reading of counters. The engines and their feed are not part of it.
 //!
 //! ```text
 //!   sessions ADDRESS [SESSIONS]

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 const EXAMPLES: &str = "\
 Exit status:
   0  healthy: all workers answer, all ports have a link
-  1  not healthy, or no daemon answers; with --owner, also if this box owns no public address
+  1  not healthy, or no daemon answers; with --owner, or no owner
 
 An exhausted pool is reported, and does not change the exit status unless `withdraw_exhausted` in [announce] \
 is set.

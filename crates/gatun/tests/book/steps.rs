@@ -66,7 +66,8 @@ pub(crate) enum Step {
 }
 
 /// Beginnings of comments around parts that programs write.
-const GENERATED_PARTS: [&str; 6] = ["structure:", "figures:", "iperf:", "backends:", "cluster:", "fastpath:"];
+const GENERATED_PARTS: [&str; 7] =
+    ["structure:", "figures:", "iperf:", "backends:", "cluster:", "fastpath:", "thesis:"];
 
 /// Steps of a text.
 pub(crate) fn steps(text: &str) -> Vec<Step> {

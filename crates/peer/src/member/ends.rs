@@ -34,17 +34,22 @@ fn place(flow: &Flow) -> Place {
     (flow.transport as u64) << 48 | u64::from(u32::from(address)) << 16 | u64::from(port)
 }
 
-fn address(place: Place) -> Ipv4Addr {
-    Ipv4Addr::from((place >> 16) as u32)
-}
-
 /// End in a slot.
 #[derive(Debug)]
 struct Waiting {
     ended: Ended,
-    place: Place,
     /// Number of ends that were added before.
     order: u64,
+}
+
+impl Waiting {
+    fn place(&self) -> Place {
+        place(&self.ended.id.flow)
+    }
+
+    fn address(&self) -> Ipv4Addr {
+        self.ended.id.flow.outside.0
+    }
 }
 
 /// Ended sessions, by their public port and in the order of their records: one at a port, as a rule.
@@ -78,38 +83,26 @@ impl WaitingEnds {
     /// Adds an end that the group with this number tells, or changes the number of one. Numbers grow.
     pub(super) fn add(&mut self, worker: usize, id: SessionId, number: Option<u64>) {
         let (ended, place) = (Ended { number: number.unwrap_or(UNTOLD), worker, id }, place(&id.flow));
-        let waiting = Waiting { ended, place, order: self.added };
+        let waiting = Waiting { ended, order: self.added };
         self.added += 1;
         let same = self.at(place, |other| (other.worker, other.id) == (worker, id)).next();
-        let slot = match (same, self.free.pop()) {
-            (Some(slot), unused) => {
-                self.free.extend(unused);
-                self.slots[slot as usize] = Some(waiting);
-                slot
-            }
-            (None, Some(slot)) => {
-                self.slots[slot as usize] = Some(waiting);
-                self.index(slot, place);
-                slot
-            }
-            (None, None) => {
-                let slot = self.slots.len() as u32;
-                self.slots.push(Some(waiting));
-                self.index(slot, place);
-                slot
-            }
-        };
+        let slot = same.unwrap_or_else(|| self.new_slot(place));
+        self.slots[slot as usize] = Some(waiting);
         if let Some(number) = number {
             self.told.push_back((number, slot));
         }
     }
 
-    /// Adds a new slot's end to the index.
-    fn index(&mut self, slot: u32, place: Place) {
-        let WaitingEnds { slots, by_port, hasher, .. } = self;
-        let place_of = |slot: &u32| slots[*slot as usize].as_ref().map(|waiting| waiting.place);
-        by_port
-            .insert_unique(hasher.hash_one(place), slot, |slot| hasher.hash_one(place_of(slot).unwrap_or(0)));
+    /// Returns a free slot, which is in the index.
+    fn new_slot(&mut self, place: Place) -> u32 {
+        let WaitingEnds { slots, free, by_port, hasher, .. } = self;
+        let slot = free.pop().unwrap_or_else(|| {
+            slots.push(None);
+            slots.len() as u32 - 1
+        });
+        let place_of = |slot: &u32| slots[*slot as usize].as_ref().map_or(0, Waiting::place);
+        by_port.insert_unique(hasher.hash_one(place), slot, |slot| hasher.hash_one(place_of(slot)));
+        slot
     }
 
     /// Iterates over the slots of the ends at a port that satisfy a condition.
@@ -117,7 +110,7 @@ impl WaitingEnds {
         let found = self.by_port.iter_hash(self.hasher.hash_one(place)).copied();
         found.filter(move |slot| {
             let waiting = self.slots[*slot as usize].as_ref();
-            waiting.is_some_and(|waiting| waiting.place == place && is(&waiting.ended))
+            waiting.is_some_and(|waiting| waiting.place() == place && is(&waiting.ended))
         })
     }
 
@@ -130,18 +123,18 @@ impl WaitingEnds {
 
     /// No record tells the ends at some addresses any more.
     pub(super) fn untold_of(&mut self, is: impl Fn(Ipv4Addr) -> bool) {
-        let some = self.slots.iter_mut().flatten().filter(|waiting| is(address(waiting.place)));
+        let some = self.slots.iter_mut().flatten().filter(|waiting| is(waiting.address()));
         some.for_each(|waiting| waiting.ended.number = UNTOLD);
     }
 
     /// Takes the ends at some addresses out.
     pub(super) fn remove_of(&mut self, is: impl Fn(Ipv4Addr) -> bool) {
-        self.remove_where(|waiting| is(address(waiting.place)));
+        self.remove_where(|waiting| is(waiting.address()));
     }
 
     /// Takes the ends at some addresses out that no record tells.
     pub(super) fn remove_untold_of(&mut self, is: impl Fn(Ipv4Addr) -> bool) {
-        self.remove_where(|waiting| waiting.ended.is_untold() && is(address(waiting.place)));
+        self.remove_where(|waiting| waiting.ended.is_untold() && is(waiting.address()));
     }
 
     fn remove_where(&mut self, is: impl Fn(&Waiting) -> bool) {
@@ -156,39 +149,34 @@ impl WaitingEnds {
     /// acknowledgement is not about.
     pub(super) fn take_until(&mut self, number: u64, is_out: impl Fn(Ipv4Addr) -> bool) -> Vec<Ended> {
         let mut taken = Vec::new();
-        while let Some((told, slot)) = self.told.pop_front_if(|(told, _)| *told <= number) {
-            match self.told_in(slot, told) {
-                Some(place) if is_out(address(place)) => self.deferred.push((told, slot)),
-                Some(_) => taken.extend(self.take(slot)),
-                None => {}
-            }
+        while let Some(told) = self.told.pop_front_if(|(told, _)| *told <= number) {
+            taken.extend(self.take_told(told, &is_out));
         }
         taken
     }
 
     /// Takes the ends out that an acknowledgement was not about, unless it still is not.
     pub(super) fn take_deferred(&mut self, is_out: impl Fn(Ipv4Addr) -> bool) -> Vec<Ended> {
-        let mut taken = Vec::new();
-        for (told, slot) in std::mem::take(&mut self.deferred) {
-            match self.told_in(slot, told) {
-                Some(place) if is_out(address(place)) => self.deferred.push((told, slot)),
-                Some(_) => taken.extend(self.take(slot)),
-                None => {}
-            }
-        }
-        taken
+        let deferred = std::mem::take(&mut self.deferred);
+        deferred.into_iter().filter_map(|told| self.take_told(told, &is_out)).collect()
     }
 
-    /// Place of the end in a slot, if the group with this number tells it.
-    fn told_in(&self, slot: u32, number: u64) -> Option<Place> {
-        let waiting = self.slots[slot as usize].as_ref()?;
-        (waiting.ended.number == number).then_some(waiting.place)
+    /// Takes the end out that an acknowledged group tells, or defers it. `None` if it is not in its slot with
+    /// the group's number.
+    fn take_told(&mut self, (number, slot): (u64, u32), is_out: impl Fn(Ipv4Addr) -> bool) -> Option<Ended> {
+        let waiting = self.slots[slot as usize].as_ref().filter(|waiting| waiting.ended.number == number)?;
+        if is_out(waiting.address()) {
+            self.deferred.push((number, slot));
+            return None;
+        }
+        self.take(slot)
     }
 
     /// Takes the end in a slot out.
     fn take(&mut self, slot: u32) -> Option<Ended> {
-        let Waiting { ended, place, .. } = self.slots[slot as usize].take()?;
-        if let Ok(there) = self.by_port.find_entry(self.hasher.hash_one(place), |other| *other == slot) {
+        let ended = self.slots[slot as usize].take()?.ended;
+        let hash = self.hasher.hash_one(place(&ended.id.flow));
+        if let Ok(there) = self.by_port.find_entry(hash, |other| *other == slot) {
             there.remove();
         }
         self.free.push(slot);

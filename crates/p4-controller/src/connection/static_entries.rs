@@ -173,13 +173,15 @@ pub(super) fn difference(has: &Entries, wants: &Entries, sizes: &BTreeMap<u32, u
     let mut removals: Vec<&TableEntry> =
         has.iter().filter(|(place, _)| !wants.contains_key(*place)).map(|(_, entry)| entry).collect();
     removals.sort_by_key(|entry| entry.priority);
-    // Entries for which a table has no room until others are removed.
+    // Entries for which a table has no room until others are removed: all, less its size.
     let mut excess: BTreeMap<u32, usize> = BTreeMap::new();
-    for (number, size) in sizes {
-        let of_table = |entries: &Entries| entries.keys().filter(|(table, _)| table == number).count();
-        let inserts =
-            writes.iter().filter(|(kind, entry)| *kind == Type::Insert && entry.table_id == *number);
-        excess.insert(*number, (of_table(has) + inserts.count()).saturating_sub(*size));
+    let inserted = writes.iter().filter(|(kind, _)| *kind == Type::Insert).map(|(_, entry)| entry.table_id);
+    has.keys()
+        .map(|(table, _)| *table)
+        .chain(inserted)
+        .for_each(|table| *excess.entry(table).or_default() += 1);
+    for (table, entries) in &mut excess {
+        *entries = sizes.get(table).map_or(0, |size| entries.saturating_sub(*size));
     }
     let is_first = |entry: &&TableEntry| {
         let left = excess.get_mut(&entry.table_id).filter(|left| **left > 0);

@@ -3,13 +3,17 @@
 //! as the engine, or leaves the packet as it is.
 
 mod beside_nat;
+pub(crate) mod beside_wire;
 mod histories;
 mod interface;
 pub(crate) mod loaded;
+#[path = "../../nat/tests/support/nat44.rs"]
 mod nat44;
+#[path = "../../nat/tests/support/nat64.rs"]
 mod nat64;
 mod sessions;
 mod stateless;
+#[path = "../../wire/tests/support/all.rs"]
 mod wire;
 
 use crate::config::FastPathConfig;

@@ -15,11 +15,14 @@ use crate::instance::Instance;
 use crate::table::{Refusal, SlotId};
 use gatun_model::drive::offered_sessions;
 use gatun_nat::inspect::SessionInfo;
-use gatun_nat::plan::Transport;
+use gatun_nat::plan::{Nat44, Net4, Transport};
 use gatun_nat::reconfigure::Outline;
 use gatun_nat::{Instant, Nat, Plan, Verdict};
 use gatun_wire::Offload;
 use std::cell::RefCell;
+
+/// Address of the pool.
+const T: &str = "192.0.2.1";
 
 thread_local! {
     static HITS: RefCell<u64> = const { RefCell::new(0) };
@@ -41,7 +44,7 @@ pub struct Kernel {
 }
 
 /// Packets that the programs translated in this thread.
-pub fn hits() -> u64 {
+fn hits() -> u64 {
     HITS.with_borrow(|hits| *hits)
 }
 
@@ -162,4 +165,25 @@ pub(super) fn without_ident(packet: &[u8]) -> Vec<u8> {
         gatun_wire::hdr::ipv4::set_checksum(&mut packet[..20]);
     }
     packet
+}
+
+#[test]
+fn sessions_of_these_tests_are_translated_by_both_programs() {
+    let cgn = Nat44 {
+        name: "cgn".into(),
+        inside: vec![Net4::new(v4("100.64.0.0"), 10).unwrap()],
+        ..Nat44::default()
+    };
+    let pools = vec![pool(T, T, (1, 65535))];
+    let of44 = Plan { own4: Some(v4(OWN4)), pools, nat44: vec![cgn], ..Plan::default() };
+    let both_ways = |mut bed: Bed, from_inside: &dyn Fn(&[u8]) -> Vec<u8>| {
+        let port = bed.through(&from_inside(b"x")).sport;
+        let before = hits();
+        bed.through(&from_inside(b"y"));
+        bed.through(&udp4(SERVER, 53, T, port, b"z"));
+        let wanted = if refusal().is_none() { 4 } else { 0 };
+        assert_eq!(hits() - before, wanted);
+    };
+    both_ways(Bed::nat64("2001:db8:64::/96"), &|data| udp6(CLIENT, 5000, "2001:db8:64::c633:6407", 53, data));
+    both_ways(Bed::new(&of44), &|data| udp4("100.64.0.2", 5000, SERVER, 53, data));
 }

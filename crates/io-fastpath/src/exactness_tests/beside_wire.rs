@@ -1,89 +1,51 @@
-//! Helpers of the tests of `wire`, with both programs beside each translation of a packet. A program writes
-//! the same bytes, or leaves the packet as it is; simple packets it translates.
-#![allow(dead_code, unreachable_pub)]
+//! Both programs beside each translation of a packet by the tests of `wire`. A program writes the same bytes,
+//! or leaves the packet as it is; simple packets it translates.
 
-#[path = "../../../wire/tests/wire/common.rs"]
-mod original;
-
-pub use original::*;
-
-use crate::exactness_tests::loaded::Loaded;
-use crate::exactness_tests::{At, TRANSLATED, refusal};
+use super::loaded::Loaded;
+use super::{At, TRANSLATED, refusal};
+use crate::common::{CLIENT4, CLIENT6, SERVER4, SERVER6, Translated};
 use crate::flow::{Flow, Inside, Protocol};
 use crate::layout::{Translation, WAY_4_INWARD, WAY_4_OUTWARD, WAY_4_TO_6, WAY_6_TO_4};
 use crate::{Instance, KernelTime};
 use gatun_wire::rfc3022::address_delta;
 use gatun_wire::rfc7915::address_delta_6to4;
-use gatun_wire::{DropReason, Offload, Ports, Settings, Whole, checksum, proto};
+use gatun_wire::{Offload, Ports, Settings, Whole, checksum, proto};
 use std::cell::RefCell;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-pub fn six_to_four(bytes: &[u8], ports: Ports, settings: &Settings, offload: Offload) -> Translated {
-    let out = original::six_to_four(bytes, ports, settings, offload);
-    if bytes.first().is_some_and(|byte| byte >> 4 == 6) {
-        beside_instance(bytes, ports, settings, offload, &out);
-    }
-    out
+pub(crate) fn six_to_four(packet: (&[u8], Offload), ports: Ports, settings: &Settings, wire: &Translated) {
+    beside_instance(packet, ports, settings, wire);
 }
 
-pub fn four_to_six(bytes: &[u8], ports: Ports, settings: &Settings, offload: Offload) -> Translated {
-    let out = original::four_to_six(bytes, ports, settings, offload);
-    if bytes.first().is_some_and(|byte| byte >> 4 == 4) {
-        beside_instance(bytes, ports, settings, offload, &out);
-    }
-    out
+pub(crate) fn four_to_six(packet: (&[u8], Offload), ports: Ports, settings: &Settings, wire: &Translated) {
+    beside_instance(packet, ports, settings, wire);
 }
 
-pub fn four_to_four(
-    bytes: &[u8],
+pub(crate) fn four_to_four(
+    packet: (&[u8], Offload),
     to: (Ipv4Addr, Ipv4Addr),
     ports: Ports,
     id: Option<u16>,
     mtu: u32,
-    offload: Offload,
-) -> Translated {
-    let out = original::four_to_four(bytes, to, ports, id, mtu, offload);
-    if bytes.first().is_some_and(|byte| byte >> 4 == 4)
-        && let Some(translation) = translation44(bytes, to, ports, id.is_some())
-    {
-        beside((bytes, offload), &translation, Instance::nat44(mtu), &out);
+    wire: &Translated,
+) {
+    if let Some(translation) = translation44(packet.0, to, ports, id.is_some()) {
+        beside(packet, &translation, Instance::nat44(mtu), wire);
     }
-    out
 }
 
-pub fn error_4to6(bytes: &[u8], ports: Ports, settings: &Settings) -> (Result<(), DropReason>, Vec<u8>) {
-    stays(bytes);
-    original::error_4to6(bytes, ports, settings)
-}
-
-pub fn error_6to4(bytes: &[u8], ports: Ports, settings: &Settings) -> (Result<(), DropReason>, Vec<u8>) {
-    stays(bytes);
-    original::error_6to4(bytes, ports, settings)
-}
-
-pub fn error_4to4(bytes: &[u8], inside: Ipv4Addr, ports: Ports) -> (Result<Whole, DropReason>, Vec<u8>) {
-    stays(bytes);
-    original::error_4to4(bytes, inside, ports)
-}
-
-pub fn ok_6to4(bytes: &[u8]) -> Vec<u8> {
-    let (result, out, _) = six_to_four(bytes, Ports::Keep, &Settings::default(), Offload::default());
-    assert_eq!(result, Ok(Whole::Yes));
-    out
-}
-
-pub fn ok_4to6(bytes: &[u8]) -> Vec<u8> {
-    let (result, out, _) = four_to_six(bytes, Ports::Keep, &Settings::default(), Offload::default());
-    assert_eq!(result, Ok(Whole::Yes));
-    out
-}
-
-pub fn err_6to4(bytes: &[u8]) -> DropReason {
-    six_to_four(bytes, Ports::Keep, &Settings::default(), Offload::default()).0.unwrap_err()
-}
-
-pub fn err_4to6(bytes: &[u8]) -> DropReason {
-    four_to_six(bytes, Ports::Keep, &Settings::default(), Offload::default()).0.unwrap_err()
+/// Checks that the programs leave an ICMP message to the engine.
+pub(crate) fn error(bytes: &[u8]) {
+    // BPF_PROG_TEST_RUN wants a whole IP header.
+    let shortest = if bytes.first().is_some_and(|byte| byte >> 4 == 4) { 20 } else { 40 };
+    if bytes.len() < shortest || bytes.len() > 3000 {
+        return;
+    }
+    with_programs(|program| {
+        let (result, kernel, _) = program.run(bytes, 0);
+        assert_ne!(result, TRANSLATED, "{:?}: {bytes:02x?}", program.at);
+        assert_eq!(kernel, bytes, "{:?}", program.at);
+    });
 }
 
 thread_local! {
@@ -91,9 +53,9 @@ thread_local! {
 }
 
 /// Gives a packet of a NAT64 instance to the programs.
-fn beside_instance(bytes: &[u8], ports: Ports, settings: &Settings, offload: Offload, wire: &Translated) {
-    let Some(translation) = translation(bytes, ports) else { return };
-    beside((bytes, offload), &translation, Instance::nat64(settings), wire);
+fn beside_instance(packet: (&[u8], Offload), ports: Ports, settings: &Settings, wire: &Translated) {
+    let Some(translation) = translation(packet.0, ports) else { return };
+    beside(packet, &translation, Instance::nat64(settings), wire);
 }
 
 /// Does something with both programs, unless this process may not load them.
@@ -117,20 +79,6 @@ fn beside(
     if offload == Offload::default() && bytes.len() <= 3000 {
         with_programs(|program| compare(program, bytes, translation, instance, wire));
     }
-}
-
-/// Checks that the programs leave an ICMP message to the engine.
-fn stays(bytes: &[u8]) {
-    // BPF_PROG_TEST_RUN wants a whole IP header.
-    let shortest = if bytes.first().is_some_and(|byte| byte >> 4 == 4) { 20 } else { 40 };
-    if bytes.len() < shortest || bytes.len() > 3000 {
-        return;
-    }
-    with_programs(|program| {
-        let (result, kernel, _) = program.run(bytes, 0);
-        assert_ne!(result, TRANSLATED, "{:?}: {bytes:02x?}", program.at);
-        assert_eq!(kernel, bytes, "{:?}", program.at);
-    });
 }
 
 fn compare(

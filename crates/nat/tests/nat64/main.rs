@@ -4,12 +4,15 @@
 mod common;
 
 mod addresses;
+mod addressing;
+mod basic;
 mod blocks;
 mod change_histories;
 mod changes;
 mod clear;
 mod events;
 mod explain;
+mod fragments;
 mod hairpin;
 mod histories;
 mod icmp_errors;
@@ -20,20 +23,4 @@ mod syns;
 mod tcp_states;
 mod time;
 
-/// The prefix of most tests.
-const POOL6: &str = "2001:db8:64::/96";
-/// The server and another one, behind the prefix.
-const SERVER6: &str = "2001:db8:64::c633:6407";
-const OTHER: &str = "198.51.100.9";
-const OTHER6: &str = "2001:db8:64::c633:6409";
-/// The pool's address.
-const T: &str = "192.0.2.1";
-/// A prefix of each length. None contains 2001:beef::/32.
-const PREFIXES: [&str; 6] = [
-    "2001:db8::/32",
-    "2001:db8:100::/40",
-    "2001:db8:122::/48",
-    "2001:db8:122:300::/56",
-    "2001:db8:122:344::/64",
-    "2001:db8:122:344::/96",
-];
+use addressing::{OTHER, OTHER6, POOL6, PREFIXES, SERVER6, T};

@@ -1,6 +1,10 @@
 //! Shared headers and messages of the tests, and a buffer for the translation of packets.
 #![allow(dead_code, unreachable_pub)]
 
+#[path = "results.rs"]
+#[allow(clippy::duplicate_mod, reason = "it calls the functions of its parent, which differ")]
+mod results;
+
 pub use gatun_testkit::packet::{Message, V4, V6};
 use gatun_wire::rfc3022::{self, Rewrite, icmp_error};
 use gatun_wire::rfc7915::icmp_6to4::{self, OuterHeader};
@@ -10,6 +14,8 @@ use gatun_wire::{
     TAILROOM, To4, To6, Whole,
 };
 use proptest::prelude::*;
+#[allow(unused_imports, reason = "beside.rs has its own")]
+pub use results::{err_4to6, err_6to4, ok_4to6, ok_6to4};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Initial value of buffers, which makes unwritten bytes visible.
@@ -157,28 +163,6 @@ fn unchanged_on_error(bytes: &[u8], offload: Offload, out: &Translated) {
         assert_eq!(out.1, bytes, "a refused packet changed: {:?}", out.0);
         assert_eq!(out.2, offload, "a refused packet's leftovers changed");
     }
-}
-
-/// IPv4 translation of a packet that must be translatable and sent whole.
-pub fn ok_6to4(bytes: &[u8]) -> Vec<u8> {
-    let (result, out, _) = six_to_four(bytes, Ports::Keep, &Settings::default(), Offload::default());
-    assert_eq!(result, Ok(Whole::Yes));
-    out
-}
-
-/// IPv6 translation of a packet that must be translatable and sent whole.
-pub fn ok_4to6(bytes: &[u8]) -> Vec<u8> {
-    let (result, out, _) = four_to_six(bytes, Ports::Keep, &Settings::default(), Offload::default());
-    assert_eq!(result, Ok(Whole::Yes));
-    out
-}
-
-pub fn err_6to4(bytes: &[u8]) -> DropReason {
-    six_to_four(bytes, Ports::Keep, &Settings::default(), Offload::default()).0.unwrap_err()
-}
-
-pub fn err_4to6(bytes: &[u8]) -> DropReason {
-    four_to_six(bytes, Ports::Keep, &Settings::default(), Offload::default()).0.unwrap_err()
 }
 
 /// Transport header of a packet of either family.

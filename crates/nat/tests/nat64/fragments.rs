@@ -1,8 +1,7 @@
 //! Fragmented datagrams through stateful NAT64 (RFC 6146 3.4), compared byte by byte with the original
 //! datagram.
 
-mod common;
-use common::*;
+use super::common::*;
 use etherparse::{Ipv4HeaderSlice, Ipv6FragmentHeaderSlice, Ipv6HeaderSlice};
 use gatun_nat::Verdict;
 use gatun_nat::plan::Transport;

@@ -1,7 +1,6 @@
 //! Stateful NAT64, the basic cases: a packet out and its answer back, for each protocol.
 
-mod common;
-use common::*;
+use super::common::*;
 use gatun_nat::Verdict;
 use gatun_wire::DropReason;
 use std::net::IpAddr;

@@ -4,9 +4,10 @@
 mod support;
 
 use gatun_nat::feed::BlockRecord;
+use gatun_nat::standby::ClosedFlow;
 use gatun_peer::ownership::{Authority, Epoch, Member, Rules, Standing};
 use gatun_peer::wire::{
-    ConfigKey, Exchange, Frame, Hello, KeyDifference, PeerRecord, Received, WireError, decode,
+    ConfigKey, Exchange, Frame, Hello, KeyDifference, PeerRecord, Received, SessionState, WireError, decode,
 };
 use support::{Pair, session, session_end, settings};
 
@@ -36,6 +37,9 @@ fn records_arrive_in_their_order_and_are_acknowledged_after_their_answers() {
         PeerRecord::Session(session(1, true)),
         PeerRecord::Session(session(2, false)),
         PeerRecord::SessionEnd(session_end(1)),
+        PeerRecord::SessionClosed(ClosedFlow::of(&session(2, true).flow)),
+        PeerRecord::Session(brief(3, 0)),
+        PeerRecord::Session(brief(4, 7)),
         block(true),
         PeerRecord::Standing { shard: 1, epoch: Epoch { number: 7, owner: Member::Second }, revision: 99 },
     ];
@@ -117,13 +121,20 @@ fn no_end_is_acknowledged_before_the_whole_state_is() {
     );
 }
 
+/// A session without its lifetime.
+fn brief(n: u32, pool6: u8) -> SessionState {
+    SessionState { lifetime_ms: None, pool6, ..session(n, true) }
+}
+
 #[test]
 fn a_session_takes_sixty_bytes_at_most_with_its_end() {
     let mut pair = Pair::connected();
     let count = 10_000u32;
     let before = pair.bytes[0];
     for n in 0..count {
-        pair.sides[0].push(pair.now_ms, PeerRecord::Session(session(n, true)));
+        pair.sides[0].push(pair.now_ms, PeerRecord::Session(brief(n, 0)));
+        let closed = PeerRecord::SessionClosed(ClosedFlow::of(&session(n, true).flow));
+        pair.sides[0].push(pair.now_ms, closed);
         pair.sides[0].push(pair.now_ms, PeerRecord::SessionEnd(session_end(n)));
         // 100,000 sessions a second, in groups of 5 ms.
         if n % 100 == 0 {
@@ -133,9 +144,9 @@ fn a_session_takes_sixty_bytes_at_most_with_its_end() {
     }
     pair.now_ms += 5;
     let [_, received] = pair.pass();
-    assert_eq!(records(&received).len(), 2 * count as usize);
+    assert_eq!(records(&received).len(), 3 * count as usize);
     let bytes = (pair.bytes[0] - before) as f64 / f64::from(count);
-    println!("{bytes:.2} bytes for each IPv6 session and its end");
+    println!("{bytes:.2} bytes for each TCP session of an IPv6 host, with its close and its end");
     assert!(bytes <= 60.0, "{bytes} bytes");
 }
 
@@ -207,8 +218,8 @@ fn a_member_of_another_layout_and_the_same_member_are_refused_in_words() {
         assert_eq!(last, Frame::Refused(error.to_string()));
         error
     };
-    let newer = Hello { layouts: (5, 6), ..Hello::new(Member::Second, "newer", 2) };
-    assert_eq!(refuse(newer), WireError::Layouts { lowest: 5, highest: 6, own: (2, 4) });
+    let newer = Hello { layouts: (6, 7), ..Hello::new(Member::Second, "newer", 2) };
+    assert_eq!(refuse(newer), WireError::Layouts { lowest: 6, highest: 7, own: (2, 5) });
     let same = Hello::new(Member::First, "same", 2);
     assert!(matches!(refuse(same), WireError::SameMember(_)));
     // A newer build that still knows this layout is accepted.

@@ -7,11 +7,13 @@ mod engines;
 use engines::Workers;
 use gatun_nat::plan::{self, Net4, Plan, PoolRange};
 use gatun_nat::standby::{PeerAction, PeerLink, PortRight};
+use gatun_nat::tcp_fsm::TcpState;
 use gatun_nat::{Instant, ShardSet};
 use gatun_peer::member::{AddressRange, Member, SharedSettings, SharedShard};
 use gatun_peer::ownership::{Member as Side, Rules};
 use gatun_peer::wire::{Exchange, Settings, ShardSeats};
-use gatun_testkit::packet::text::udp4;
+use gatun_testkit::packet::endpoints;
+use gatun_testkit::packet::text::{tcp4, udp4};
 
 const PORTS: (u16, u16) = (1024, 4095);
 const SEATS: Option<ShardSeats> = Some(ShardSeats { first: 1, second: 2 });
@@ -180,5 +182,36 @@ fn a_node_of_the_former_layout_gets_no_acknowledgement_before_the_walk() {
         world.set_live(1, true);
         world.run(1_000);
         assert!(world.boxes.iter().all(|one| one.shared(1).is_synced && one.waiting() == 0));
+    }
+}
+
+/// Packets of a connection of the first box: its opening, or its end from both sides.
+fn pass(one: &mut Machine, now_ms: u64, flags: [&str; 2]) {
+    let out = tcp4("10.0.0.1", 4_000, "198.51.100.1", 443, flags[0], b"");
+    let out = one.workers.packet(Instant(now_ms), &out).unwrap();
+    let public = endpoints(&out);
+    let back = tcp4("198.51.100.1", 443, &public.src.to_string(), public.sport, flags[1], b"");
+    one.workers.packet(Instant(now_ms), &back).unwrap();
+}
+
+#[test]
+fn a_connection_that_has_closed_is_told_if_the_other_member_knows_the_layout() {
+    for (layouts, expected) in [([5, 5], TcpState::Trans), ([5, 4], TcpState::Established)] {
+        let mut world = World::new(layouts);
+        world.relate(1);
+        world.run(100);
+        world.set_live(1, true);
+        world.run(1_000);
+        let state = |world: &World| {
+            let [session] = world.boxes[1].workers.sessions().try_into().unwrap();
+            session.tcp.unwrap()
+        };
+        pass(&mut world.boxes[0], world.now_ms, ["S", "SA"]);
+        world.run(100);
+        assert_eq!(state(&world), TcpState::Established, "{layouts:?}");
+        pass(&mut world.boxes[0], world.now_ms, ["FA", "FA"]);
+        world.run(100);
+        assert_eq!(state(&world), expected, "{layouts:?}");
+        assert_eq!(world.boxes[0].member.counters().ends_told, 0, "the session has not ended yet");
     }
 }

@@ -28,6 +28,13 @@ pub enum TcpState {
     Trans = 6,
 }
 
+impl TcpState {
+    /// Returns whether both sides have closed the connection, or a reset has.
+    pub const fn is_closed(self) -> bool {
+        matches!(self, TcpState::V4FinV6FinRcv | TcpState::Trans)
+    }
+}
+
 /// Side that a segment comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
@@ -215,6 +222,16 @@ pub const fn on_timeout(state: TcpState) -> TimeoutAction {
         Established => TimeoutAction::Probe,
         // The others are deleted; a SYN held for V4 INIT also gets an answer.
         V4Init | V6Init | V4FinRcv | V6FinRcv | V4FinV6FinRcv | Trans => TimeoutAction::Delete,
+    }
+}
+
+/// Returns the lifetime of a connection in a state of which only that is known.
+pub const fn lifetime_of(state: TcpState) -> Lifetime {
+    match state {
+        TcpState::V4Init | TcpState::V6Init => Lifetime::PartialOpen,
+        TcpState::Established | TcpState::V4FinRcv | TcpState::V6FinRcv => Lifetime::Established,
+        TcpState::V4FinV6FinRcv => Lifetime::Closing,
+        TcpState::Trans => Lifetime::Transitory,
     }
 }
 

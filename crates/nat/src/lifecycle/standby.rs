@@ -1,21 +1,23 @@
 //! Requests of a member of a pair: the other member's sessions, acknowledged ends, rights, and walks.
 
+use crate::base::plan::Transport;
 use crate::base::shards::ShardSet;
 use crate::base::tcp_fsm::TcpState;
 use crate::base::time::Instant;
 use crate::lifecycle::inspect::LOOK;
 use crate::lifecycle::offload::{FOUND, FeedCursor, find};
 use crate::path::restore;
+use crate::path::rules::Rules;
 use crate::path::state::Core;
 use crate::tables::bib::Tables;
 use crate::tables::event::Sequence;
 use crate::tables::feed::{Flow, SessionId, SessionRecord};
 use crate::tables::pool4::Pool4State;
 use crate::tables::restore_error::RestoreError;
-use crate::tables::session::{Inside, Ownership, RecordId, Replica};
+use crate::tables::session::{Inside, Ownership, RecordId, Replica, Session};
 use crate::tables::session_file::SavedSession;
 use crate::tables::standby::{
-    OutsideFlow, PeerAction, PeerCommand, PeerOutcome, PeerRefusal, PeerSession, PortRight,
+    ClosedFlow, OutsideFlow, PeerAction, PeerCommand, PeerOutcome, PeerRefusal, PeerSession, PortRight,
 };
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
@@ -45,11 +47,8 @@ fn prefetch(core: &Core, now: Instant, action: &PeerAction) {
                 tables.prefetch_restore(&restoring);
             }
         }
-        PeerAction::End(flow) => {
-            if let Some(place) = tables.locate(flow.outside.0) {
-                tables.prefetch_binding(place, flow.transport, flow.outside.1);
-            }
-        }
+        PeerAction::End(flow) => prefetch_binding(tables, flow.transport, flow.outside),
+        PeerAction::Closed(flow) => prefetch_binding(tables, Transport::Tcp, flow.outside),
         PeerAction::Released(id) => tables.prefetch_record(id.record),
         PeerAction::WalkBegins(_)
         | PeerAction::Link(..)
@@ -59,11 +58,20 @@ fn prefetch(core: &Core, now: Instant, action: &PeerAction) {
     }
 }
 
+fn prefetch_binding(tables: &Tables, transport: Transport, outside: (Ipv4Addr, u16)) {
+    if let Some(place) = tables.locate(outside.0) {
+        tables.prefetch_binding(place, transport, outside.1);
+    }
+}
+
 /// Prefetches the record that ends.
 fn prefetch_record(tables: &Tables, action: &PeerAction) {
-    if let PeerAction::End(flow) = action
-        && let Some(primary) = tables.primary_of(flow)
-    {
+    let primary = match action {
+        PeerAction::End(flow) => tables.primary_of(flow.transport, flow.outside),
+        PeerAction::Closed(flow) => tables.primary_of(Transport::Tcp, flow.outside),
+        _ => None,
+    };
+    if let Some(primary) = primary {
         tables.prefetch_record(primary);
     }
 }
@@ -71,7 +79,10 @@ fn prefetch_record(tables: &Tables, action: &PeerAction) {
 /// Prefetches the lines that its end touches.
 fn prefetch_end(tables: &Tables, action: &PeerAction) {
     match action {
-        PeerAction::End(flow) => tables.primary_of(flow).iter().for_each(|id| tables.prefetch_end(*id)),
+        PeerAction::End(flow) => {
+            let primary = tables.primary_of(flow.transport, flow.outside);
+            primary.iter().for_each(|id| tables.prefetch_end(*id));
+        }
         PeerAction::Released(id) => tables.prefetch_end(id.record),
         _ => {}
     }
@@ -84,6 +95,7 @@ fn one(core: &mut Core, now: Instant, action: &PeerAction) -> PeerOutcome {
             Ok(()) => PeerOutcome::Done,
             Err(why) => PeerOutcome::Refused(why),
         },
+        PeerAction::Closed(flow) => closed(core, now, &flow),
         PeerAction::End(flow) => end(core, now, &flow),
         PeerAction::Released(id) => released(tables, &id),
         PeerAction::WalkBegins(shards) => {
@@ -135,7 +147,8 @@ fn begin(
     ended: Option<RecordId>,
 ) -> Result<(), PeerRefusal> {
     let restoring = restore::restoring(&core.rules, now, &saved(session)).map_err(refusal)?;
-    let tables = &mut core.state.tables;
+    let Core { rules, state, .. } = &mut *core;
+    let tables = &mut state.tables;
     let Flow { inside: (addr, port), outside, remote, transport, instance } = session.flow;
     let inside = Inside { addr, port, transport, instance };
     let hash = tables.session_hash(&inside, remote);
@@ -143,6 +156,7 @@ fn begin(
     if let Some(id) = found
         && confirm(tables, id, session)
     {
+        note_state(rules, now, tables.get_mut(id), session);
         let place = tables.place_of(tables.get(id));
         tables.release_reserved(place, &outside_flow(&session.flow));
         // The flow goes on at both.
@@ -215,13 +229,27 @@ fn confirm(tables: &mut Tables, id: RecordId, of_peer: &PeerSession) -> bool {
     if !session.is_replicated() {
         session.set_replica(Replica::Told);
     }
-    if session.is_standby()
-        && let Some(state) = of_peer.tcp
-    {
-        session.state = state as u8;
-    }
     tables.confirm(id);
     true
+}
+
+/// Notes the state that the other member has of a TCP session. A connection that has ended here may have been
+/// opened again there.
+fn note_state(rules: &Rules, now: Instant, session: &mut Session, of_peer: &PeerSession) {
+    let Some(state) = of_peer.tcp else { return };
+    if session.is_standby() {
+        session.state = state as u8;
+    } else if state == TcpState::Established
+        && session.tcp_state().is_closed()
+        && let Some(instance) = rules.get(session.instance)
+    {
+        instance.policy().opened_elsewhere(session, now);
+    }
+}
+
+/// Returns whether a TCP connection is established, and may go on for long without a packet.
+fn is_open(session: &Session) -> bool {
+    matches!(session.tcp_state(), TcpState::Established | TcpState::V4FinRcv | TcpState::V6FinRcv)
 }
 
 fn refusal(why: RestoreError) -> PeerRefusal {
@@ -231,6 +259,20 @@ fn refusal(why: RestoreError) -> PeerRefusal {
         RestoreError::Conflict | RestoreError::Exists => PeerRefusal::Conflict,
         RestoreError::Full => PeerRefusal::Full,
     }
+}
+
+/// Notes that the other member has seen the end of a TCP connection.
+fn closed(core: &mut Core, now: Instant, flow: &ClosedFlow) -> PeerOutcome {
+    let Core { rules, state, .. } = core;
+    let Some(id) = state.tables.find_closed(flow) else { return PeerOutcome::Gone };
+    let session = state.tables.get_mut(id);
+    if is_open(session)
+        && let Some(instance) = rules.get(session.instance)
+    {
+        instance.policy().closed_elsewhere(session, now);
+        state.tables.feed_closing(id);
+    }
+    PeerOutcome::Done
 }
 
 /// Ends a session of the other member, unless this one has its packets. The sessions that its binding still

@@ -91,6 +91,7 @@ impl Policy {
             _ if next == state => Turn::None,
             (_, TcpState::Established) => Turn::Established,
             (TcpState::Established, _) => Turn::Closing,
+            (_, TcpState::V4FinV6FinRcv | TcpState::Trans) => Turn::Closed,
             _ => Turn::None,
         };
         if next != state {
@@ -154,7 +155,30 @@ impl Policy {
     /// Begins the lifetime of a session that another member had.
     pub(crate) fn take_over(&self, session: &mut Session, now: Instant) {
         session.set_replica(Replica::Told);
-        session.live_until(Tick::after(now, self.established_ms(session.transport())));
+        let transport = session.transport();
+        let lifetime = match transport {
+            Transport::Tcp => tcp_fsm::lifetime_of(session.tcp_state()),
+            Transport::Udp | Transport::Icmp => Lifetime::Established,
+        };
+        if let Some(ms) = self.lifetime_ms(transport, lifetime) {
+            session.live_until(Tick::after(now, ms));
+        }
+    }
+
+    /// Another member has seen the end of a TCP connection. As after a RST, a further packet makes it an
+    /// established one again, so a late word ends no connection that goes on.
+    pub(crate) fn closed_elsewhere(&self, session: &mut Session, now: Instant) {
+        match session.is_standby() {
+            // Its lifetime begins when it is taken over.
+            true => session.state = TcpState::Trans as u8,
+            false => self.after_probe(session, now),
+        }
+    }
+
+    /// Another member has seen a TCP connection open again that had ended.
+    pub(crate) fn opened_elsewhere(&self, session: &mut Session, now: Instant) {
+        session.state = TcpState::Established as u8;
+        session.live_until(Tick::after(now, self.established_ms(Transport::Tcp)));
     }
 
     /// RFC 6146 3.5.2.2: moves an established connection whose lifetime expired to TRANS.

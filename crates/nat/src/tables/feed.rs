@@ -120,7 +120,8 @@ pub enum SessionChange {
     /// may translate it. A session can become established more than once, see [`Action::Count`].
     Established,
     /// A FIN or RST was seen, or the session is no longer offered: a fast path should release it. Sent for
-    /// marked sessions only.
+    /// marked sessions only. A member of a pair gets it for told sessions with FINs from both sides, or a
+    /// RST.
     Closing,
     /// Its lifetime has expired according to the packets that the engine has seen. Sent for marked sessions
     /// only, and repeated every few seconds until [`Action::Seen`] or [`Action::Released`].
@@ -279,7 +280,10 @@ pub(crate) enum Turn {
     Established,
     /// The session is established by its number of packets.
     Counted,
+    /// A TCP connection is not established any more: it has the first FIN, or a RST.
     Closing,
+    /// It has FINs from both sides, or a RST after a FIN.
+    Closed,
 }
 
 /// Sessions that packets of a burst have established by their number, for a report after the burst.

@@ -57,6 +57,23 @@ pub struct OutsideFlow {
     pub remote: (Ipv4Addr, u16),
 }
 
+/// Closed TCP connection as seen from outside, briefly: the session of its public port that fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClosedFlow {
+    /// Public address and port.
+    pub outside: (Ipv4Addr, u16),
+    /// Last byte of the remote address, and the remote port.
+    pub remote: (u8, u16),
+}
+
+impl ClosedFlow {
+    /// The connection of a flow.
+    pub fn of(flow: &Flow) -> ClosedFlow {
+        let (address, port) = flow.remote;
+        ClosedFlow { outside: flow.outside, remote: (address.octets()[3], port) }
+    }
+}
+
 /// Request of the member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerAction {
@@ -68,6 +85,9 @@ pub enum PeerAction {
         /// Ended record.
         ended: Option<u32>,
     },
+    /// The other member has seen the end of a TCP connection: its session ends soon, unless it has packets
+    /// here.
+    Closed(ClosedFlow),
     /// The other member has ended a session.
     End(OutsideFlow),
     /// The other member has acknowledged the end of a session: its port is free.

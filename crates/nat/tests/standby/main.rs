@@ -7,9 +7,11 @@ mod shards;
 
 use common::*;
 use gatun_nat::feed::{FeedPolicy, FeedReader, Record, SessionChange, SessionRecord, SessionScope, channel};
-use gatun_nat::plan::{self, Allocation, Blocks, Net4, Plan, Transport};
+use gatun_nat::plan::{self, Allocation, Blocks, Net4, Net6, Plan, Transport};
+use gatun_nat::pool4::DeterministicMap;
 use gatun_nat::standby::{
-    OutsideFlow, PeerAction, PeerCommand, PeerLink, PeerOutcome, PeerRefusal, PeerSession, PortRight,
+    ClosedFlow, OutsideFlow, PeerAction, PeerCommand, PeerLink, PeerOutcome, PeerRefusal, PeerSession,
+    PortRight,
 };
 use gatun_nat::{FeedCursor, Reply, ShardSet, Verdict};
 use gatun_wire::DropReason;
@@ -82,6 +84,11 @@ impl Member {
             other => panic!("unexpected {other:?}"),
         };
         records.map(session).collect()
+    }
+
+    /// Sessions that have ended, among what is told.
+    fn ends(&mut self) -> Vec<SessionRecord> {
+        self.told().into_iter().filter(|record| record.change == SessionChange::Ended).collect()
     }
 
     fn connect(&mut self, host: &str, port: u16) -> u16 {
@@ -175,7 +182,7 @@ fn a_port_stays_unused_until_the_end_is_acknowledged() {
     two.order(begin(&record));
     one.bed.send(&tcp4(A, 4000, SERVER, 80, "R", b""));
     one.sweep(400_000);
-    let ended = one.told();
+    let ended = one.ends();
     assert_eq!((ended.len(), ended[0].change), (1, SessionChange::Ended));
     let refused = one.bed.send(&tcp4(B, 4000, SERVER, 80, "S", b"")).verdict;
     assert_eq!(refused, Verdict::Reply(Reply::Error(DropReason::PortsExhausted)));
@@ -200,12 +207,114 @@ fn a_member_with_packets_keeps_a_session_that_the_other_one_ends() {
     // The first one has ended it meanwhile, and takes it back.
     one.bed.send(&tcp4(A, 4000, SERVER, 80, "R", b""));
     one.sweep(400_000);
-    let ended = one.told()[0];
+    let ended = one.ends()[0];
     assert_eq!(one.order(begin(&again[0])), PeerOutcome::Refused(PeerRefusal::Ending));
     let PeerAction::Begin { session, .. } = begin(&again[0]) else { panic!() };
     let again = PeerAction::Begin { session, ended: Some(ended.id.record) };
     assert_eq!(one.order(again), PeerOutcome::Done);
     assert_eq!((one.bed.nat.occupancy().sessions, one.bed.nat.occupancy().quarantined), (1, 0));
+}
+
+/// Closes a connection from both sides.
+fn close(member: &mut Member, host: &str, port: u16, public: u16) {
+    member.bed.through(&tcp4(host, port, SERVER, 80, "FA", b""));
+    member.bed.through(&tcp4(SERVER, 80, T, public, "FA", b""));
+}
+
+fn closed(record: &SessionRecord) -> PeerAction {
+    PeerAction::Closed(ClosedFlow::of(&record.id.flow))
+}
+
+#[test]
+fn a_connection_that_has_ended_at_one_member_ends_at_the_other_one_too() {
+    let (mut one, mut two) = pair(&nat44_plan());
+    let ports = [4000, 4001, 4002].map(|port| (port, one.connect(A, port)));
+    let records = one.told();
+    assert!(records.iter().all(|record| two.order(begin(record)) == PeerOutcome::Done));
+    // Packets of two of them took the other way for a while.
+    for (port, _) in &ports[..2] {
+        two.bed.through(&tcp4(A, *port, SERVER, 80, "A", b"data"));
+    }
+    one.bed.through(&tcp4(A, 4000, SERVER, 80, "FA", b""));
+    assert!(one.told().is_empty(), "half of it goes on");
+    one.bed.through(&tcp4(SERVER, 80, T, ports[0].1, "FA", b""));
+    one.bed.through(&tcp4(A, 4001, SERVER, 80, "R", b""));
+    close(&mut one, A, 4002, ports[2].1);
+    let told = one.told();
+    assert_eq!(told.len(), 3);
+    for (record, of) in told.iter().zip(&records) {
+        assert_eq!((record.change, record.id.flow), (SessionChange::Closing, of.id.flow));
+        assert_eq!(two.order(closed(record)), PeerOutcome::Done);
+    }
+    assert!(two.told().is_empty(), "the first one knows it");
+    // The ports of the two ended sessions wait for the first member, the standby session for its end.
+    two.sweep(230_000);
+    assert_eq!(two.bed.nat.occupancy().sessions, 3);
+    two.sweep(20_000);
+    assert_eq!((two.bed.nat.occupancy().sessions, two.bed.nat.occupancy().quarantined), (1, 2));
+    // When the first one is away, a closed connection does not get the lifetime of an established one.
+    two.order(PeerAction::Link(ShardSet::ALL, PeerLink::Away));
+    two.sweep(230_000);
+    assert_eq!(two.bed.nat.occupancy().sessions, 1);
+    two.sweep(20_000);
+    assert_eq!(two.bed.nat.occupancy().sessions, 0);
+}
+
+#[test]
+fn a_late_word_of_an_end_harms_no_connection_that_goes_on() {
+    let (mut one, mut two) = pair(&nat44_plan());
+    let port = one.connect(A, 4000);
+    let record = one.told()[0];
+    two.order(begin(&record));
+    close(&mut one, A, 4000, port);
+    let late = one.told()[0];
+    // The client opens the connection again, through the other member.
+    two.bed.through(&tcp4(A, 4000, SERVER, 80, "S", b""));
+    two.bed.through(&tcp4(SERVER, 80, T, port, "SA", b""));
+    assert_eq!(two.order(closed(&late)), PeerOutcome::Done);
+    two.bed.through(&tcp4(A, 4000, SERVER, 80, "A", b"data"));
+    two.sweep(7_000_000);
+    assert_eq!(two.bed.nat.occupancy().sessions, 1);
+    // A connection of which nothing is known here has not ended.
+    let other = ClosedFlow { remote: (9, 80), ..ClosedFlow::of(&late.id.flow) };
+    assert_eq!(two.order(PeerAction::Closed(other)), PeerOutcome::Gone);
+    // Two that could be meant: neither has ended for sure.
+    for server in ["198.51.101.7", "198.51.102.7"] {
+        two.bed.through(&tcp4(A, 4000, server, 80, "S", b""));
+    }
+    let either = ClosedFlow { remote: (7, 80), ..other };
+    assert_eq!(two.order(PeerAction::Closed(either)), PeerOutcome::Gone);
+}
+
+#[test]
+fn a_connection_that_is_opened_again_through_the_other_member_goes_on_at_both() {
+    let (mut one, mut two) = pair(&nat44_plan());
+    let port = one.connect(A, 4000);
+    two.order(begin(&one.told()[0]));
+    // Packets took the other way for a while. Then the client closes it, and opens it again.
+    two.bed.through(&tcp4(A, 4000, SERVER, 80, "A", b"data"));
+    close(&mut one, A, 4000, port);
+    assert_eq!(two.order(closed(&one.told()[0])), PeerOutcome::Done);
+    two.sweep(60_000);
+    assert_eq!(one.connect(A, 4000), port);
+    assert_eq!(two.order(begin(&one.told()[0])), PeerOutcome::Done);
+    two.sweep(7_000_000);
+    assert_eq!(two.bed.nat.occupancy().sessions, 1);
+    two.bed.through(&tcp4(SERVER, 80, T, port, "A", b"data"));
+}
+
+#[test]
+fn an_opening_connection_does_not_get_the_lifetime_of_an_established_one() {
+    let (mut one, mut two) = pair(&nat44_plan());
+    one.bed.through(&tcp4(A, 4000, SERVER, 80, "S", b""));
+    let (mut at, mut found) = (FeedCursor::default(), Vec::with_capacity(8));
+    one.bed.nat.walk_standby(one.bed.now, ShardSet::ALL, &mut at, 1000, &mut found);
+    assert_eq!(two.order(begin(&found[0])), PeerOutcome::Done);
+    two.order(PeerAction::Link(ShardSet::ALL, PeerLink::Away));
+    two.sweep(230_000);
+    assert_eq!(two.bed.nat.occupancy().sessions, 1);
+    two.sweep(20_000);
+    assert_eq!(two.bed.nat.occupancy().sessions, 0);
 }
 
 #[test]
@@ -246,6 +355,37 @@ fn each_member_assigns_only_the_ports_that_it_has_a_right_to() {
         let none = two.bed.send(&udp4("10.0.9.9", 1, SERVER, 53, b"x")).verdict;
         assert_eq!(none, Verdict::Reply(Reply::Error(DropReason::PortRightNone)));
     }
+}
+
+#[test]
+fn both_members_assign_the_ports_that_a_formula_gives_a_subscriber() {
+    let mut plan = nat44_plan();
+    plan.pools[0].allocation = Allocation::Deterministic(plan::Deterministic {
+        inside: vec![Net6::new(v6("::ffff:10.0.0.0"), 96 + 26).unwrap()],
+        subscriber_len: 128,
+        overflow_per_address: 2,
+        blocks: Blocks { size: 64, ..Blocks::default() },
+    });
+    let formula = DeterministicMap::new(&plan.pools[0]).unwrap().unwrap();
+    let (mut one, mut two) = pair(&plan);
+    let (_, (first, last)) = formula.forward(v6(&format!("::ffff:{A}"))).unwrap();
+    assert!(last < 64_512, "a block outside of the second member's range");
+    for port in 4000..4030 {
+        let its = two.connect(A, 1000 + port);
+        assert!((first..=last).contains(&one.connect(A, port)) && (first..=last).contains(&its));
+    }
+    // The same public port may have two inside ends then, always those of one subscriber.
+    let (of_one, of_two) = (one.told(), two.told());
+    let of = |records: &[SessionRecord], port: u16| {
+        records.iter().filter(|record| record.id.flow.outside.1 == port).count()
+    };
+    let twice = |record: &&SessionRecord| of(&of_two, record.id.flow.outside.1) > 0;
+    let twice = of_one.iter().filter(twice).count();
+    assert!(twice > 0);
+    let outcomes = of_one.iter().map(|record| two.order(begin(record)));
+    let refused = PeerOutcome::Refused(PeerRefusal::Conflict);
+    assert_eq!(outcomes.filter(|outcome| *outcome == refused).count(), twice);
+    assert_eq!(two.bed.nat.occupancy().sessions, 60 - twice);
 }
 
 #[test]
@@ -306,7 +446,8 @@ fn a_binding_whose_told_session_ends_is_told_by_another_one() {
     two.bed.through(&tcp4(A, 4000, "198.51.100.77", 80, "S", b""));
     two.sweep(20_000);
     let told: Vec<_> = two.told().iter().map(|one| (one.change, one.id.flow.outside.1)).collect();
-    assert_eq!(told, [(SessionChange::Established, port), (SessionChange::Ended, port)]);
+    let of = |change| (change, port);
+    assert_eq!(told, [of(SessionChange::Closing), of(SessionChange::Established), of(SessionChange::Ended)]);
 }
 
 #[test]

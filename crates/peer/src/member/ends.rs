@@ -17,6 +17,8 @@ pub(super) struct Ended {
     pub(super) number: u64,
     pub(super) worker: usize,
     pub(super) id: SessionId,
+    /// True if a walk has told that its flow has a session again. Later ends of the flow count.
+    pub(super) is_replaced: bool,
 }
 
 impl Ended {
@@ -82,7 +84,17 @@ impl WaitingEnds {
 
     /// Adds an end that the group with this number tells, or changes the number of one. Numbers grow.
     pub(super) fn add(&mut self, worker: usize, id: SessionId, number: Option<u64>) {
-        let (ended, place) = (Ended { number: number.unwrap_or(UNTOLD), worker, id }, place(&id.flow));
+        self.add_ended(worker, id, number, false);
+    }
+
+    /// The same for an end whose flow had a session again when a walk came to it.
+    pub(super) fn add_replaced(&mut self, worker: usize, id: SessionId, number: Option<u64>) {
+        self.add_ended(worker, id, number, true);
+    }
+
+    fn add_ended(&mut self, worker: usize, id: SessionId, number: Option<u64>, is_replaced: bool) {
+        let place = place(&id.flow);
+        let ended = Ended { number: number.unwrap_or(UNTOLD), worker, id, is_replaced };
         let waiting = Waiting { ended, order: self.added };
         self.added += 1;
         let same = self.at(place, |other| (other.worker, other.id) == (worker, id)).next();
@@ -213,7 +225,7 @@ impl WaitingEnds {
     fn ends_at(&self, flow: &Flow, is: impl Fn(&Ended) -> bool) -> Vec<Ended> {
         let slots = self.at(place(flow), is);
         let mut all: Vec<&Waiting> = slots.filter_map(|slot| self.slots[slot as usize].as_ref()).collect();
-        all.sort_by_key(|waiting| waiting.order);
+        all.sort_by_key(|waiting| (!waiting.ended.is_replaced, waiting.order));
         all.into_iter().map(|waiting| waiting.ended).collect()
     }
 }
@@ -254,6 +266,17 @@ mod tests {
         assert_eq!((ends.len(), ends.slots.len()), (1, 3));
         ends.remove_untold_of(|_| true);
         assert_eq!((ends.len(), ends.take_until(9, |_| false).len()), (0, 0));
+    }
+
+    #[test]
+    fn an_end_before_a_session_that_a_walk_has_told_is_not_the_latest() {
+        let mut ends = WaitingEnds::default();
+        ends.add(0, session(5000, 1), Some(1));
+        ends.add(0, session(5000, 2), Some(2));
+        ends.add_replaced(0, session(5000, 1), Some(3));
+        assert_eq!(records(&ends.of_flow(&session(5000, 0).flow)), [1, 2]);
+        assert_eq!(records(&ends.take_until(2, |_| false)), [2]);
+        assert_eq!(records(&ends.take_until(3, |_| false)), [1]);
     }
 
     #[test]

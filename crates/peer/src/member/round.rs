@@ -6,7 +6,9 @@
 
 use super::engines::{EngineRequest, Engines};
 use crate::wire::{PeerRecord, SessionEnd, SessionState};
-use gatun_nat::standby::{OutsideFlow, PeerAction, PeerCommand, PeerOutcome, PeerRefusal, PeerSession};
+use gatun_nat::standby::{
+    ClosedFlow, OutsideFlow, PeerAction, PeerCommand, PeerOutcome, PeerRefusal, PeerSession,
+};
 use std::collections::HashMap;
 
 /// Part of the other member's stream.
@@ -100,6 +102,14 @@ impl Round {
         commands.extend(before.into_iter().map(PeerCommand::new));
         self.begins.push(ReceivedSession { session, seen, worker, at: commands.len(), order });
         commands.push(PeerCommand::new(PeerAction::Begin { session, ended }));
+    }
+
+    /// Adds the end of a TCP connection.
+    pub(super) fn closed(&mut self, engines: &dyn Engines, flow: ClosedFlow) {
+        self.len += 1;
+        if let Some(worker) = engines.owner_of_address(flow.outside.0) {
+            self.commands[worker].push(PeerCommand::new(PeerAction::Closed(flow)));
+        }
     }
 
     /// Adds an end. Returns its flow.

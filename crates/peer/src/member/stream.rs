@@ -1,5 +1,6 @@
 //! Both directions of the stream: feeds to the exchange, and the other member's records to the engines.
 
+use super::ends::Ended;
 use super::engines::{EngineRequest, Engines, for_all};
 use super::round::{ReceivedSession, Round, Step, outside, session};
 use super::shards::is_of;
@@ -7,7 +8,9 @@ use super::{Member, Work};
 use crate::ownership::Epoch;
 use crate::wire::{PeerRecord, Received, SessionEnd, SessionState};
 use gatun_nat::feed::{Record, SessionChange, SessionRecord};
-use gatun_nat::standby::{OutsideFlow, PeerAction, PeerCommand, PeerRefusal, PeerSession, StandbySweep};
+use gatun_nat::standby::{
+    ClosedFlow, OutsideFlow, PeerAction, PeerCommand, PeerRefusal, PeerSession, StandbySweep,
+};
 use gatun_nat::{Sequence, ShardSet};
 
 use std::collections::HashSet;
@@ -69,7 +72,7 @@ impl Member {
             match record {
                 Record::Session(session) => {
                     if let Some(told) = told
-                        && session.change != SessionChange::Ended
+                        && matches!(session.change, SessionChange::Opened | SessionChange::Established)
                     {
                         told.insert(outside(&session.id.flow));
                     }
@@ -102,11 +105,19 @@ impl Member {
             return None;
         }
         match record.change {
-            SessionChange::Opened | SessionChange::Established | SessionChange::Closing => {
+            SessionChange::Opened | SessionChange::Established => {
                 // Without a stream, the whole state tells of it later.
-                let number = self.exchange.push(now_ms, PeerRecord::Session(SessionState::from(record)));
+                let mut session = SessionState::from(record);
+                if self.exchange.is_brief() {
+                    session.lifetime_ms = None;
+                }
+                let number = self.exchange.push(now_ms, PeerRecord::Session(session));
                 self.counters.sessions_told += u64::from(number.is_some());
                 number
+            }
+            SessionChange::Closing => {
+                let closed = PeerRecord::SessionClosed(ClosedFlow::of(&record.id.flow));
+                if self.exchange.is_brief() { self.exchange.push(now_ms, closed) } else { None }
             }
             SessionChange::Ended => {
                 let number = self.exchange.push(now_ms, PeerRecord::SessionEnd(SessionEnd::from(record)));
@@ -267,7 +278,11 @@ impl Member {
                         PeerRecord::SessionEnd(end) if self.is_shared(end.outside.0) => {
                             self.refused.remove(&round.end(&*engines, end));
                         }
-                        PeerRecord::Session(_) | PeerRecord::SessionEnd(_) => {}
+                        PeerRecord::SessionClosed(flow) if self.is_shared(flow.outside.0) => {
+                            round.closed(&*engines, *flow);
+                        }
+                        PeerRecord::Session(_) | PeerRecord::SessionEnd(_) | PeerRecord::SessionClosed(_) => {
+                        }
                         PeerRecord::Binding(_) | PeerRecord::Block(_) => {}
                         PeerRecord::StateBegins
                         | PeerRecord::StateEnds
@@ -350,7 +365,8 @@ impl Member {
         let rules = &self.settings.rules;
         let flow = begin.session.flow;
         let mut ends = self.ends.of_flow(&flow);
-        let is_known = ends.iter().all(|ended| ended.number <= begin.seen) || !rules.end_wins;
+        let is_seen = |ended: &Ended| ended.is_replaced || ended.number <= begin.seen;
+        let is_known = ends.iter().all(is_seen) || !rules.end_wins;
         match ends.pop() {
             Some(latest) if is_known && !is_second => {
                 let released = ends.iter().map(|ended| PeerAction::Released(ended.id)).collect();

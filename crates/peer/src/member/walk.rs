@@ -108,7 +108,7 @@ impl Member {
         };
         for (worker, id) in walk.replaced {
             let number = number.filter(|_| self.is_shared(id.flow.outside.0));
-            self.ends.add(worker, id, number);
+            self.ends.add_replaced(worker, id, number);
         }
         self.counters.walks_sent += u64::from(number.is_some());
     }

@@ -178,6 +178,16 @@ impl Revision {
         self.own
     }
 
+    /// Returns whether the other member has used the same revision, knowing that this one does.
+    pub fn is_agreed(&self) -> bool {
+        self.is_agreed
+    }
+
+    /// Returns the number of the record that tells the other member of the revision.
+    pub fn report(&self) -> Option<u64> {
+        self.told
+    }
+
     /// Uses another revision. The mappings that it changes have ended before. `told` is the number of the
     /// record that reports it.
     pub fn change(&mut self, own: u64, told: Option<u64>) {

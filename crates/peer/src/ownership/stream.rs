@@ -48,6 +48,11 @@ impl<R> Outbound<R> {
         self.next - 1
     }
 
+    /// Number of the last record that the other member has acknowledged; 0 if it has acknowledged none.
+    pub fn acknowledged(&self) -> u64 {
+        self.acknowledged
+    }
+
     /// Returns the number that the next record gets, or `None` if the whole state has to be sent first.
     pub fn next_number(&self) -> Option<u64> {
         (!self.needs_walk).then_some(self.next)

@@ -479,6 +479,11 @@ impl Exchange {
         self.layout >= super::PARTIAL_LAYOUT
     }
 
+    /// Returns whether the other member knows brief sessions, and the record of a closed TCP connection.
+    pub(crate) fn is_brief(&self) -> bool {
+        self.layout >= super::BRIEF_LAYOUT
+    }
+
     /// Number of the last record of the stream: the other member will acknowledge it.
     pub(crate) fn last_number(&self) -> u64 {
         self.out.last() + u64::from(!self.group.is_empty())

@@ -32,9 +32,12 @@ use std::ops::RangeInclusive;
 
 /// Layouts of frames that this build reads and writes. Layout 2 has the frame Keys, and the last field of
 /// Hello; layout 3 has the frames and records of a cluster's shards, which no pair sends. In layout 4, an
-/// acknowledgement is not about shards whose whole state its sender has still to send. No released build has
-/// layout 1.
-pub const LAYOUTS: RangeInclusive<u16> = 2..=4;
+/// acknowledgement is not about shards whose whole state its sender has still to send. Layout 5 has the
+/// record of a closed TCP connection, and sessions without their lifetimes, which no receiver has used. No
+/// released build has layout 1.
+pub const LAYOUTS: RangeInclusive<u16> = 2..=5;
+/// Lowest layout with brief sessions, and with the record of a closed TCP connection.
+pub(crate) const BRIEF_LAYOUT: u16 = 5;
 /// Lowest layout in which an acknowledgement is not about shards whose walk is not complete.
 pub(crate) const PARTIAL_LAYOUT: u16 = 4;
 /// Lowest layout with the shards of a cluster.

@@ -18,8 +18,9 @@ use super::bytes::{Reader, put_inside};
 use super::error::WireError;
 use crate::ownership::{Epoch, Member};
 use gatun_nat::ShardSet;
-use gatun_nat::feed::{BindingRecord, BlockRecord, Flow, Record, SessionChange, SessionRecord};
+use gatun_nat::feed::{BindingRecord, BlockRecord, Flow, SessionRecord};
 use gatun_nat::plan::Transport;
+use gatun_nat::standby::ClosedFlow;
 use gatun_nat::tcp_fsm::TcpState;
 use std::net::Ipv4Addr;
 
@@ -36,8 +37,8 @@ pub struct SessionState {
     pub of_static: bool,
     /// Epoch in which it began.
     pub epoch: u16,
-    /// Remaining lifetime, ms.
-    pub lifetime_ms: u32,
+    /// Remaining lifetime, ms. A brief record has none.
+    pub lifetime_ms: Option<u32>,
 }
 
 /// End of a session: its flow as seen from outside.
@@ -82,6 +83,8 @@ pub enum PeerRecord {
     Session(SessionState),
     /// A session has ended.
     SessionEnd(SessionEnd),
+    /// The TCP connection of a session has ended. The session's end follows.
+    SessionClosed(ClosedFlow),
     /// A binding has begun or ended.
     Binding(BindingRecord),
     /// A block has begun or ended.
@@ -119,6 +122,8 @@ const STANDING: u8 = 7;
 const RELATION: u8 = 8;
 const SHARDS_BEGIN: u8 = 9;
 const SHARDS_END: u8 = 10;
+const SESSION_CLOSED: u8 = 11;
+const BRIEF_SESSION: u8 = 12;
 
 /// Bytes of a set of shards.
 const SHARDS_LEN: usize = 32;
@@ -135,26 +140,12 @@ const SHARED: u8 = 0x80;
 const HAS_STATE: u8 = 0x10;
 /// The sender has the shard.
 const HAS_SHARD: u8 = 0x20;
+/// Flag of a brief session whose inside host uses another prefix than the first one.
+const HAS_POOL6: u8 = 0x40;
 /// No TCP state.
 const NO_TCP: u8 = 0xf;
 
 impl PeerRecord {
-    /// Converts a record of an engine's feed; `None` if the other member needs nothing of it.
-    pub fn from_feed(record: &Record) -> Option<PeerRecord> {
-        match record {
-            Record::Session(session) => match session.change {
-                SessionChange::Opened | SessionChange::Established | SessionChange::Closing => {
-                    Some(PeerRecord::Session(SessionState::from(session)))
-                }
-                SessionChange::Ended => Some(PeerRecord::SessionEnd(SessionEnd::from(session))),
-                SessionChange::Asked => None,
-            },
-            Record::Binding(binding) => Some(PeerRecord::Binding(*binding)),
-            Record::Block(block) => Some(PeerRecord::Block(*block)),
-            Record::Path(_) | Record::PlanChanged | Record::Lost(_) => None,
-        }
-    }
-
     /// Appends the record.
     pub(super) fn put(&self, out: &mut Vec<u8>) {
         match self {
@@ -163,6 +154,12 @@ impl PeerRecord {
                 out.extend_from_slice(&[SESSION_END, end.transport as u8]);
                 put_endpoint(out, end.outside);
                 put_endpoint(out, end.remote);
+            }
+            PeerRecord::SessionClosed(closed) => {
+                out.push(SESSION_CLOSED);
+                put_endpoint(out, closed.outside);
+                out.push(closed.remote.0);
+                out.extend_from_slice(&closed.remote.1.to_be_bytes());
             }
             PeerRecord::Binding(binding) => {
                 let flags = flag(BEGINS, binding.begins)
@@ -210,11 +207,15 @@ impl PeerRecord {
         let tag = bytes.u8()?;
         let is_ipv4 = tag & IPV4 != 0;
         match tag & 0xf {
-            SESSION => SessionState::read(bytes, tag).map(PeerRecord::Session),
+            SESSION | BRIEF_SESSION => SessionState::read(bytes, tag).map(PeerRecord::Session),
             SESSION_END => {
                 let transport = transport(bytes.u8()?)?;
                 let (outside, remote) = (endpoint(bytes)?, endpoint(bytes)?);
                 Ok(PeerRecord::SessionEnd(SessionEnd { transport, outside, remote }))
+            }
+            SESSION_CLOSED => {
+                let (outside, remote) = (endpoint(bytes)?, (bytes.u8()?, bytes.u16()?));
+                Ok(PeerRecord::SessionClosed(ClosedFlow { outside, remote }))
             }
             BINDING => {
                 let (instance, transport, outside) = (bytes.u8()?, transport(bytes.u8()?)?, endpoint(bytes)?);
@@ -285,9 +286,20 @@ impl SessionState {
         let flow = &self.flow;
         let flags = flag(STATIC, self.of_static) | flag(IPV4, flow.inside.0.to_ipv4_mapped().is_some());
         let tcp = self.tcp.map_or(NO_TCP, |state| state as u8);
-        out.extend_from_slice(&[SESSION | flags, flow.instance, flow.transport as u8 | tcp << 4, self.pool6]);
-        out.extend_from_slice(&self.epoch.to_be_bytes());
-        out.extend_from_slice(&self.lifetime_ms.to_be_bytes());
+        let kinds = flow.transport as u8 | tcp << 4;
+        match self.lifetime_ms {
+            Some(lifetime_ms) => {
+                out.extend_from_slice(&[SESSION | flags, flow.instance, kinds, self.pool6]);
+                out.extend_from_slice(&self.epoch.to_be_bytes());
+                out.extend_from_slice(&lifetime_ms.to_be_bytes());
+            }
+            None => {
+                let flags = flags | flag(HAS_POOL6, self.pool6 != 0);
+                out.extend_from_slice(&[BRIEF_SESSION | flags, flow.instance, kinds]);
+                out.extend((self.pool6 != 0).then_some(self.pool6));
+                out.extend_from_slice(&self.epoch.to_be_bytes());
+            }
+        }
         put_endpoint(out, flow.outside);
         put_endpoint(out, flow.remote);
         put_inside(out, flow.inside.0);
@@ -295,12 +307,15 @@ impl SessionState {
     }
 
     fn read(bytes: &mut Reader<'_>, tag: u8) -> Result<SessionState, WireError> {
-        let (instance, kinds, pool6) = (bytes.u8()?, bytes.u8()?, bytes.u8()?);
+        let is_brief = tag & 0xf == BRIEF_SESSION;
+        let (instance, kinds) = (bytes.u8()?, bytes.u8()?);
+        let pool6 = if is_brief && tag & HAS_POOL6 == 0 { 0 } else { bytes.u8()? };
         let (transport, tcp) = (transport(kinds & 0xf)?, TcpState::from_u8(kinds >> 4));
         if (kinds >> 4 != NO_TCP && tcp.is_none()) || (tcp.is_some() != (transport == Transport::Tcp)) {
             return Err(WireError::Malformed("impossible state of a session"));
         }
-        let (epoch, lifetime_ms) = (bytes.u16()?, bytes.u32()?);
+        let epoch = bytes.u16()?;
+        let lifetime_ms = if is_brief { None } else { Some(bytes.u32()?) };
         let (outside, remote) = (endpoint(bytes)?, endpoint(bytes)?);
         let inside = (bytes.inside(tag & IPV4 != 0)?, bytes.u16()?);
         let flow = Flow { inside, outside, remote, transport, instance };
@@ -316,7 +331,7 @@ impl From<&SessionRecord> for SessionState {
             pool6: record.pool6,
             of_static: record.of_static,
             epoch: record.ownership.epoch,
-            lifetime_ms: record.expires_ms,
+            lifetime_ms: Some(record.expires_ms),
         }
     }
 }

@@ -34,7 +34,7 @@ pub fn session(n: u32, is_ipv6: bool) -> SessionState {
         instance: 0,
     };
     let tcp = is_ipv6.then_some(TcpState::Established);
-    SessionState { flow, tcp, pool6: 1, of_static: false, epoch: 3, lifetime_ms: 7_440_000 }
+    SessionState { flow, tcp, pool6: 1, of_static: false, epoch: 3, lifetime_ms: Some(7_440_000) }
 }
 
 pub fn session_end(n: u32) -> SessionEnd {

@@ -188,6 +188,13 @@ impl Tables {
         }
     }
 
+    /// Has the fast path release a session.
+    pub(crate) fn feed_closing(&mut self, id: RecordId) {
+        if self.feed.is_some() && self.get(id).is_marked() {
+            self.feed_session(id, SessionChange::Closing);
+        }
+    }
+
     /// Reports the end of a session, which is not in the tables any more.
     #[inline]
     pub(super) fn feed_ended(&mut self, id: RecordId, was: &Session) {

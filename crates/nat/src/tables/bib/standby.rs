@@ -7,7 +7,7 @@ use crate::base::shards::ShardSet;
 use crate::tables::event::Sequence;
 use crate::tables::feed::{Feed, SessionChange, SessionRecord, Turn};
 use crate::tables::session::{Offload, Ownership, RecordId, Replica, Session};
-use crate::tables::standby::{OutsideFlow, PeerLink};
+use crate::tables::standby::{ClosedFlow, OutsideFlow, PeerLink};
 use alloc::boxed::Box;
 use core::net::Ipv4Addr;
 
@@ -74,8 +74,26 @@ impl Tables {
     pub(super) fn peer_turned(&mut self, id: RecordId, turn: Turn) {
         let is_new = !self.get(id).is_replicated();
         // The state of an established connection replaces that of its first packet.
-        if turn == Turn::Established || turn == Turn::Counted && is_new {
-            self.tell(id);
+        match turn {
+            Turn::Established => drop(self.tell(id)),
+            Turn::Counted if is_new => drop(self.tell(id)),
+            Turn::Closing | Turn::Closed if !is_new => self.tell_closed(id),
+            _ => {}
+        }
+    }
+
+    /// Tells the other member that a TCP connection has ended. The session has its lifetime nevertheless, and
+    /// its end is told then. If the record has no room, nobody misses it.
+    fn tell_closed(&mut self, id: RecordId) {
+        let session = self.get(id);
+        if !session.tcp_state().is_closed() || self.link_of(session) != PeerLink::Live {
+            return;
+        }
+        let Tables { records, standby, now, .. } = self;
+        if let (Some(feed), Some(session)) = (&mut standby.feed, records.get(id as usize))
+            && feed.has_room()
+        {
+            feed.push_session(id, session, SessionChange::Closing, *now);
         }
     }
 
@@ -187,14 +205,35 @@ impl Tables {
         has_session
     }
 
-    /// Returns the primary record of the binding that has the port of a flow.
-    pub(crate) fn primary_of(&self, flow: &OutsideFlow) -> Option<RecordId> {
-        self.binding_at(self.locate(flow.outside.0)?, flow.transport, flow.outside.1)
+    /// Returns the primary record of the binding that has a public port.
+    pub(crate) fn primary_of(&self, transport: Transport, outside: (Ipv4Addr, u16)) -> Option<RecordId> {
+        self.binding_at(self.locate(outside.0)?, transport, outside.1)
+    }
+
+    /// Returns the only session that may be a closed TCP connection.
+    pub(crate) fn find_closed(&self, flow: &ClosedFlow) -> Option<RecordId> {
+        let first = self.primary_of(Transport::Tcp, flow.outside)?;
+        let (mut id, mut found) = (first, None);
+        for _ in 0..ENDED_MAX {
+            let record = self.get(id);
+            let (address, port) = record.remote();
+            if record.is_session() && !record.is_overloaded() && (address.octets()[3], port) == flow.remote {
+                if found.is_some() {
+                    return None;
+                }
+                found = Some(id);
+            }
+            id = record.next;
+            if id == first {
+                return found;
+            }
+        }
+        None
     }
 
     /// Returns the session of a flow as seen from outside.
     pub(crate) fn find_outside(&self, flow: &OutsideFlow) -> Option<RecordId> {
-        let primary = self.primary_of(flow)?;
+        let primary = self.primary_of(flow.transport, flow.outside)?;
         if self.get(primary).is_overloaded() {
             return None;
         }

@@ -126,6 +126,19 @@ impl State {
             }
             _ => self.act_of_node(scenario, action),
         }
+        self.drop_packets();
+    }
+
+    /// Drops packets of connections that their receiver has closed: nobody would accept them any more.
+    fn drop_packets(&mut self) {
+        let State { nodes, shards, .. } = self;
+        for Shard { holders, packets, .. } in shards {
+            packets.retain(|packet| {
+                let to = usize::from(packet.to);
+                let runs = matches!(nodes[to].life, ProcessState::Alive | ProcessState::Stopped);
+                runs && holders[to].link == Some(packet.connection)
+            });
+        }
     }
 
     fn act_of_node(&mut self, scenario: &Scenario, action: Action) {

@@ -1,13 +1,13 @@
 //! Promises of the model.
 
 use super::possible::possible;
-use super::scenario::{Scenario, TIMING};
+use super::scenario::{Bounds, Scenario, TIMING};
 use super::state::{Action, PORTS, State, Way};
 use gatun_cluster::policy::{Facts, Next, next};
 use gatun_cluster::record::{Part, ShardRecord};
 use gatun_cluster::target::Target;
 use gatun_pair_model::ProcessState;
-use stateright::{Model, Property};
+use gatun_pair_model::search::{Budgets, Model};
 
 const ONE_USER: &str = "no port has two users at one time";
 const NONE_LOST: &str = "no mapping is lost that a ready backup has acknowledged";
@@ -18,27 +18,40 @@ impl Model for Scenario {
     type State = State;
     type Action = Action;
 
-    fn init_states(&self) -> Vec<State> {
-        vec![State::initial(self)]
+    fn initial(&self) -> State {
+        State::initial(self)
     }
 
-    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+    fn possible(&self, state: &State, actions: &mut Vec<Action>) {
         possible(self, state, actions);
     }
 
-    fn next_state(&self, state: &State, action: Action) -> Option<State> {
+    fn after(&self, state: &State, action: Action) -> State {
         let mut next = state.clone();
         next.act(self, action);
-        Some(next)
+        next
     }
 
-    fn properties(&self) -> Vec<Property<Scenario>> {
-        vec![
-            Property::always(ONE_USER, |scenario: &Scenario, state: &State| !state.has_two_users(scenario)),
-            Property::always(NONE_LOST, |scenario: &Scenario, state: &State| !state.has_lost(scenario)),
-            Property::always(NO_HARM, |_: &Scenario, state: &State| !state.has_harmed),
-            Property::always(HAS_OWNER, |scenario: &Scenario, state: &State| state.gets_owner(scenario)),
+    fn broken(&self, state: &State) -> Option<&'static str> {
+        [
+            (ONE_USER, state.has_two_users(self)),
+            (NONE_LOST, state.has_lost(self)),
+            (NO_HARM, state.has_harmed),
+            (HAS_OWNER, !state.gets_owner(self)),
         ]
+        .into_iter()
+        .find_map(|(promise, is_broken)| is_broken.then_some(promise))
+    }
+
+    fn canonical(&self, state: &State, bytes: &mut Vec<u8>) {
+        bytes.push(state.has_harmed.into());
+        state.canonical(bytes);
+    }
+
+    fn budgets(&self, state: &State) -> Budgets {
+        let Bounds { ports, writes, late, crashes, cuts, breaks, connects, losses, promises, words, drift } =
+            state.left;
+        [ports, writes, late, crashes, cuts, breaks, connects, losses, promises, words, drift, 0]
     }
 }
 

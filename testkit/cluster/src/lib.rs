@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod act;
+mod canonical;
 mod check;
 mod packets;
 mod possible;

@@ -32,15 +32,19 @@ impl State {
             }
             knew[place] = holder.inbound != Inbound::default();
         }
-        if [one, other].iter().all(|node| !self.holder(shard, *node).is_settled) {
-            // Neither has state. The owner begins.
-            for node in [one, other] {
-                let holder = self.holder_mut(shard, node);
-                holder.is_settled = holder.part(node) == Part::Owner;
-            }
-        }
+        [one, other].into_iter().for_each(|node| self.begin_without_state(shard, node));
         for (from, knows) in [(one, knew[1]), (other, knew[0])] {
             self.resume(shard, from, knows);
+        }
+    }
+
+    /// The owner of a shard begins without state, if the other holder is connected and has none either.
+    pub(super) fn begin_without_state(&mut self, shard: u8, node: u8) {
+        let holder = self.holder(shard, node);
+        let Some(other) = holder.other(node).map(|other| self.holder(shard, other)) else { return };
+        let is_connected = holder.link.is_some() && holder.link == other.link;
+        if holder.part(node) == Part::Owner && is_connected && !other.is_settled {
+            self.holder_mut(shard, node).is_settled = true;
         }
     }
 

@@ -79,6 +79,7 @@ impl State {
         } else if seat(&before, other(&before)) != seat(&now, other(&now)) {
             self.holder_mut(shard, node).forget_peer();
         }
+        self.begin_without_state(shard, node);
         self.use_rights(scenario, shard, node);
     }
 

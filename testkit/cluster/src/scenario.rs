@@ -86,6 +86,14 @@ impl Scenario {
         }
     }
 
+    /// Each shard with all nodes. Shards share nothing but their nodes and the clock, and no shard changes
+    /// these. So a promise that each shard keeps by itself is kept by all: the states of several shards need
+    /// not be visited together.
+    pub fn slices(&self) -> Vec<Scenario> {
+        let slice = |shard: &[u8; 2]| Scenario { shards: vec![*shard], ..self.clone() };
+        self.shards.iter().map(slice).collect()
+    }
+
     /// The same with more ports.
     pub fn with_ports(self, ports: u8) -> Scenario {
         Scenario { ports, ..self }

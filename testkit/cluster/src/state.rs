@@ -269,6 +269,11 @@ impl Holder {
 }
 
 impl State {
+    /// Returns one shard with all nodes, a state of [`Scenario::slices`].
+    pub fn slice(&self, shard: u8) -> State {
+        State { shards: vec![self.shard(shard).clone()], ..self.clone() }
+    }
+
     pub(super) fn shard(&self, shard: u8) -> &Shard {
         &self.shards[usize::from(shard)]
     }

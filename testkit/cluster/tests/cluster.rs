@@ -1,8 +1,13 @@
 //! States of a cluster's shards within small bounds. `make pair-model` has larger ones.
 #![allow(missing_docs)]
 
+#[path = "../../pair/tests/support/futures.rs"]
+mod futures;
+
+use futures::check_futures;
 use gatun_cluster::ClusterRules;
 use gatun_cluster_model::{Bounds, Scenario, explain};
+use gatun_pair_model::search::Search;
 use gatun_pair_model::{ProcessState, check};
 
 const NONE: Bounds = Bounds::NONE;
@@ -40,11 +45,13 @@ fn no_port_has_two_users_whatever_moves_and_fails() {
         ("two nodes: losses", two(Bounds { ports: 2, writes: 1, losses: 1, ..NONE })),
         ("three nodes: moves", three(Bounds { ports: 2, writes: 3, ..NONE }).with_ports(2)),
         ("three nodes: power", off(three(Bounds { ports: 1, writes: 1, crashes: 1, ..NONE }))),
+        // An owner without state yields to a backup that has lost its state, too.
+        ("two nodes: power, twice", off(two(Bounds { writes: 1, crashes: 2, connects: 1, ..NONE }))),
         ("two shards", Scenario::two_shards(2, Bounds { ports: 1, writes: 1, cuts: 1, ..NONE })),
     ];
     let mut states = 0;
     for (name, scenario) in scenarios {
-        let checked = check(scenario.clone(), STATES);
+        let checked = check(&scenario, STATES);
         println!("{name}: {}", checked.figures());
         if let Some((promise, actions)) = &checked.broken {
             panic!("{name}: {promise}:\n{}", explain(&scenario, actions).join("\n"));
@@ -81,11 +88,49 @@ fn each_rule_of_a_cluster_matters() {
     assert_eq!(needed.each_ref().map(|(name, _)| *name), ClusterRules::NAMES);
     for (name, scenario) in needed {
         let rules = ClusterRules::without(name).unwrap();
-        let checked = check(scenario.with(rules), STATES);
+        let checked = check(&scenario.with(rules), STATES);
         let figures = checked.figures();
         let Some((promise, actions)) = checked.broken else {
             panic!("without {name}, no promise is broken: {figures}");
         };
         println!("without {name}: {promise}, after {} events; {figures}", actions.len());
+    }
+}
+
+#[test]
+fn states_with_the_same_canonical_form_have_the_same_future() {
+    let small = [
+        ("two nodes: changes", two(Bounds { ports: 1, writes: 1, late: 1, ..NONE }).with_ports(2)),
+        ("two nodes: a partition", two(Bounds { ports: 1, cuts: 1, drift: 1, connects: 1, ..NONE })),
+        ("two nodes: a promise", two(Bounds { ports: 1, promises: 1, losses: 1, connects: 0, ..NONE })),
+        ("two nodes: a crash", two(Bounds { crashes: 1, words: 1, connects: 1, ..NONE })),
+        ("three nodes: moves", three(Bounds { ports: 1, writes: 2, connects: 1, ..NONE })),
+    ];
+    for (name, scenario) in small {
+        check_futures(name, &scenario, STATES);
+    }
+}
+
+#[test]
+fn each_of_several_shards_is_in_a_state_of_one() {
+    let bounds = Bounds { ports: 1, connects: 1, ..NONE };
+    let whole = [
+        ("two nodes", Scenario::two_shards(2, Bounds { cuts: 1, ..bounds })),
+        ("three nodes", Scenario::two_shards(3, Bounds { writes: 1, ..bounds })),
+    ];
+    for (name, whole) in whole {
+        let slices = whole.slices();
+        let of_slices: Vec<_> = slices.iter().map(Search::new).collect();
+        for of_slice in &of_slices {
+            assert!(of_slice.run(STATES, &|_| {}).is_complete, "{name}");
+        }
+        let checked = Search::new(&whole).run(STATES, &|state| {
+            for (of_slice, shard) in of_slices.iter().zip(0..) {
+                let one = state.slice(shard);
+                assert!(of_slice.covers(&one), "{name}: {one:?}");
+            }
+        });
+        assert!(checked.is_complete, "{name}: {}", checked.figures());
+        println!("{name}: {}", checked.figures());
     }
 }

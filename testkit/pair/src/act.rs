@@ -2,7 +2,7 @@
 
 use super::scenario::{ProcessState, Scenario, TIMING};
 use super::state::{
-    Action, Body, Change, Message, MessageKind, PLACES, PORTS, RANGES, Side, State, WrongClock,
+    Action, Body, Change, Message, MessageKind, PLACES, PORTS, RANGES, Shard, Side, State, WrongClock,
 };
 use gatun_peer::ownership::{Epoch, Port};
 
@@ -25,7 +25,7 @@ pub(super) fn possible(scenario: &Scenario, state: &State, actions: &mut Vec<Act
             }
         }
     }
-    if state.has_timer() {
+    if state.has_timer(scenario) {
         actions.push(Action::Tick { wrong: None });
         let clocks = (0..scenario.shards.len() as u8).flat_map(|shard| [(shard, 0), (shard, 1)]);
         for (shard, side) in clocks.filter(|_| state.left.drift > 0) {
@@ -178,13 +178,11 @@ fn of_cluster_member(scenario: &Scenario, state: &State, shard: u8, side: u8, ac
 
 impl State {
     /// Returns whether anything changes as time passes.
-    fn has_timer(&self) -> bool {
-        self.nodes.iter().any(|node| node.kernel_left > 0)
-            || self.shards.iter().any(|shard| {
-                shard.coordinator.lease_left > 0 && shard.sides.iter().any(|side| side.lease_left > 0)
-                    || shard.coordinator.expired_for.is_some_and(|ticks| ticks < EXPIRED_MAX)
-                    || shard.sides.iter().any(Side::has_timer)
-            })
+    fn has_timer(&self, scenario: &Scenario) -> bool {
+        // The coordinator's leases always end.
+        scenario.is_cluster
+            || self.nodes.iter().any(|node| node.kernel_left > 0)
+            || self.shards.iter().any(|shard| shard.sides.iter().any(Side::has_timer))
     }
 
     /// Carries an action out.
@@ -247,6 +245,23 @@ impl State {
                 self.shard_mut(shard).messages.remove(place.into());
             }
             Action::Tick { wrong } => self.tick(scenario, wrong),
+        }
+        self.drop_packets(scenario);
+    }
+
+    /// Drops packets of connections that their receiver has closed: nobody would accept them any more.
+    fn drop_packets(&mut self, scenario: &Scenario) {
+        if !scenario.rules.one_connection {
+            return;
+        }
+        let State { nodes, shards, .. } = self;
+        for (shard, members) in shards.iter_mut().zip(&scenario.shards) {
+            let Shard { sides, queues, .. } = shard;
+            for ((queue, side), node) in queues.iter_mut().zip(sides).zip(members) {
+                let life = nodes[usize::from(*node)].life;
+                let runs = matches!(life, ProcessState::Alive | ProcessState::Stopped);
+                queue.retain(|packet| runs && side.link == Some(packet.connection));
+            }
         }
     }
 
@@ -455,7 +470,7 @@ impl State {
 /// Limit of the time since the end of a lease: longer than each wait.
 const EXPIRED_MAX: u8 = 4;
 
-impl super::state::Shard {
+impl Shard {
     /// Lets a tick pass for the coordinator and for messages on their way.
     fn tick(&mut self) {
         let coordinator = &mut self.coordinator;

@@ -1,43 +1,9 @@
-//! Promises, and the search for states that break one.
+//! Promises of the model.
 
 use super::act::possible;
-use super::scenario::{ProcessState, Scenario};
+use super::scenario::{Bounds, ProcessState, Scenario};
+use super::search::{Budgets, Model};
 use super::state::{Action, PLACES, PORTS, State};
-use stateright::{Checker, HasDiscoveries, Model, Property};
-use std::fmt::Debug;
-use std::hash::Hash;
-use std::time::{Duration, Instant};
-
-/// Result of a check.
-#[derive(Clone, Debug)]
-pub struct Checked<A> {
-    /// Number of different states.
-    pub states: usize,
-    /// Number of actions that were tried.
-    pub steps: usize,
-    /// Length of the longest history.
-    pub depth: usize,
-    /// True if every state within the bounds was visited.
-    pub is_complete: bool,
-    /// Duration.
-    pub took: Duration,
-    /// Broken promise, and the shortest history that breaks it.
-    pub broken: Option<(&'static str, Vec<A>)>,
-}
-
-impl<A> Checked<A> {
-    /// Returns the figures as a line.
-    pub fn figures(&self) -> String {
-        format!(
-            "{} states ({}), {} steps, up to {} events in a row, {:.1} s",
-            self.states,
-            if self.is_complete { "all" } else { "not all" },
-            self.steps,
-            self.depth,
-            self.took.as_secs_f64()
-        )
-    }
-}
 
 const ONE_USER: &str = "no port has two users at one time";
 const NONE_LOST: &str = "no acknowledged mapping is lost";
@@ -47,53 +13,38 @@ impl Model for Scenario {
     type State = State;
     type Action = Action;
 
-    fn init_states(&self) -> Vec<State> {
-        vec![State::initial(self)]
+    fn initial(&self) -> State {
+        State::initial(self)
     }
 
-    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+    fn possible(&self, state: &State, actions: &mut Vec<Action>) {
         possible(self, state, actions);
     }
 
-    fn next_state(&self, state: &State, action: Action) -> Option<State> {
+    fn after(&self, state: &State, action: Action) -> State {
         let mut next = state.clone();
         next.act(self, action);
-        Some(next)
+        next
     }
 
-    fn properties(&self) -> Vec<Property<Scenario>> {
-        vec![
-            Property::always(ONE_USER, |scenario: &Scenario, state: &State| !state.has_two_users(scenario)),
-            Property::always(NONE_LOST, |scenario: &Scenario, state: &State| !state.has_lost(scenario)),
-            Property::always(HAS_OWNER, |scenario: &Scenario, state: &State| state.gets_owner(scenario)),
+    fn broken(&self, state: &State) -> Option<&'static str> {
+        [
+            (ONE_USER, state.has_two_users(self)),
+            (NONE_LOST, state.has_lost(self)),
+            (HAS_OWNER, !state.gets_owner(self)),
         ]
+        .into_iter()
+        .find_map(|(promise, is_broken)| is_broken.then_some(promise))
     }
-}
 
-/// Visits the states of a model, at most about `states_max`, until a promise is broken.
-pub fn check<M>(model: M, states_max: usize) -> Checked<M::Action>
-where
-    M: Model + Send + Sync + 'static,
-    M::State: Clone + Debug + Hash + PartialEq + Send + Sync + 'static,
-    M::Action: Clone + Debug + PartialEq + Send + Sync + 'static,
-{
-    let begin = Instant::now();
-    let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get());
-    let checker = model
-        .checker()
-        .threads(threads)
-        .finish_when(HasDiscoveries::Any)
-        .target_state_count(states_max)
-        .spawn_bfs()
-        .join();
-    let broken = checker.discoveries().into_iter().min_by_key(|(_, path)| path.clone().into_actions().len());
-    Checked {
-        states: checker.unique_state_count(),
-        steps: checker.state_count(),
-        depth: checker.max_depth(),
-        is_complete: checker.state_count() < states_max && broken.is_none(),
-        took: begin.elapsed(),
-        broken: broken.map(|(promise, path)| (promise, path.into_actions())),
+    fn canonical(&self, state: &State, bytes: &mut Vec<u8>) {
+        state.canonical(self, bytes);
+    }
+
+    fn budgets(&self, state: &State) -> Budgets {
+        let Bounds { ports, changes, grants: _, crashes, cuts, breaks, connects, losses, promises, drift } =
+            state.left;
+        [ports, changes, crashes, cuts, breaks, connects, losses, promises, drift, 0, 0, 0]
     }
 }
 

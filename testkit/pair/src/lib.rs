@@ -10,11 +10,14 @@
 #![forbid(unsafe_code)]
 
 mod act;
+pub mod canonical;
 mod check;
 mod packets;
 mod scenario;
+pub mod search;
 mod state;
 
-pub use check::{Checked, check, explain};
+pub use check::explain;
 pub use scenario::{Bounds, ProcessState, Scenario, TIMING};
+pub use search::{Checked, check};
 pub use state::{Action, State};

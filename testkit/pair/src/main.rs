@@ -11,8 +11,8 @@ gatun-pair-model [--scenario NAME] [--states N] [--without RULE] [--KIND N]...
 
 Visits the states of members that own public ports, and checks that no port has two users, that no
 acknowledged mapping is lost, and that a member gets the right to assign ports when the faults have ended.
---scenario: pair, two-shards, cluster, three-nodes; all by default
---states:   number of states, beyond which the search ends (10 million by default; they take 9 GB)
+--scenario: pair, cluster; both by default. two-shards, three-nodes: shards together, which shows no more
+--states:   number of states, beyond which the search ends (10 million by default; they take a few GB)
 --without:  leaves out a rule, to show that it matters; --without list prints their names
 --log:      records that a member keeps for a member that it cannot reach (2 by default)
 --ranges:   number of ports, one of each range: 1 to 3 (default)
@@ -64,12 +64,13 @@ fn main() -> ExitCode {
         ("cluster", Scenario::cluster(bounds)),
         ("three-nodes", Scenario::three_nodes(bounds)),
     ];
-    let wanted = |one: &str| name.as_deref().is_none_or(|name| name == one);
+    // Shards together have many more states, and no shard among them is in another state than alone.
+    let wanted = |one: &str| name.as_deref().map_or(one == "pair" || one == "cluster", |name| name == one);
     let mut is_good = false;
     for (one, scenario) in scenarios.into_iter().filter(|(one, _)| wanted(one)) {
         is_good = true;
         let scenario = Scenario { log, ..scenario.with(rules).with_ports(ranges) };
-        let checked = check(scenario.clone(), states);
+        let checked = check(&scenario, states);
         println!("{one}: {}", checked.figures());
         if let Some((promise, actions)) = checked.broken {
             println!("{one}: broken: {promise}");

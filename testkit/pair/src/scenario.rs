@@ -90,6 +90,13 @@ impl Scenario {
         Scenario { nodes: 3, shards: vec![[0, 1], [1, 2]], ..Scenario::cluster(bounds) }
     }
 
+    /// One shard with its two nodes. Shards share nothing but the lives and partitions of their nodes, and
+    /// the clock, and no shard changes these. So a promise that each shard keeps by itself is kept by all:
+    /// the states of several shards need not be visited together.
+    pub fn slice(&self) -> Scenario {
+        Scenario { nodes: 2, shards: vec![[0, 1]], ..self.clone() }
+    }
+
     /// The same with another length of the log.
     pub fn with_log(self, log: u8) -> Scenario {
         Scenario { log, ..self }

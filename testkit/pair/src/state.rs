@@ -286,6 +286,12 @@ impl State {
         state
     }
 
+    /// Returns one shard with its two nodes, a state of [`Scenario::slice`].
+    pub fn slice(&self, scenario: &Scenario, shard: u8) -> State {
+        let nodes = [0, 1].map(|side| self.nodes[usize::from(scenario.node(shard, side))]);
+        State { nodes: nodes.to_vec(), shards: vec![self.shard(shard).clone()], left: self.left }
+    }
+
     pub(super) fn shard(&self, shard: u8) -> &Shard {
         &self.shards[usize::from(shard)]
     }

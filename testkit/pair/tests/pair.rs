@@ -1,8 +1,14 @@
 //! States of members that own ports together, within small bounds. `make pair-model` has larger ones.
 #![allow(missing_docs)]
 
-use gatun_pair_model::{Bounds, Scenario, check, explain};
+#[path = "support/futures.rs"]
+mod futures;
+
+use futures::check_futures;
+use gatun_pair_model::search::{Model, Search};
+use gatun_pair_model::{Action, Bounds, Scenario, State, check, explain};
 use gatun_peer::ownership::Rules;
+use stateright::{Checker as _, Model as _, Property};
 
 const NONE: Bounds = Bounds {
     ports: 0,
@@ -44,7 +50,7 @@ fn no_port_has_two_users_and_nothing_acknowledged_is_lost() {
     ];
     let mut states = 0;
     for (name, scenario) in scenarios {
-        let checked = check(scenario.clone(), STATES);
+        let checked = check(&scenario, STATES);
         println!("{name}: {} states, {:.1} s", checked.states, checked.took.as_secs_f64());
         if let Some((promise, actions)) = &checked.broken {
             panic!("{name}: {promise}:\n{}", explain(&scenario, actions).join("\n"));
@@ -82,7 +88,7 @@ fn each_rule_of_ownership_matters() {
     assert_eq!(needed.each_ref().map(|(name, _)| *name), Rules::NAMES);
     for (name, scenario) in needed {
         let rules = Rules::without(name).unwrap();
-        let checked = check(scenario.with(rules), STATES);
+        let checked = check(&scenario.with(rules), STATES);
         let (states, seconds) = (checked.states, checked.took.as_secs_f64());
         let Some((promise, actions)) = checked.broken else {
             panic!("without {name}, no promise is broken in {states} states");
@@ -91,5 +97,80 @@ fn each_rule_of_ownership_matters() {
             "without {name}: {promise}, after {} events; {states} states, {seconds:.1} s",
             actions.len()
         );
+    }
+}
+
+/// Small scenarios with events of all kinds.
+fn small() -> [(&'static str, Scenario); 6] {
+    [
+        ("pair: breaks", pair(Bounds { ports: 2, breaks: 1, losses: 1, connects: 2, ..NONE }).with_log(1)),
+        ("pair: a crash", pair(Bounds { ports: 1, crashes: 1, connects: 2, ..NONE })),
+        ("pair: changes", pair(Bounds { ports: 1, changes: 1, cuts: 1, connects: 1, ..NONE })),
+        ("cluster: leases", cluster(Bounds { ports: 1, connects: 0, ..NONE })),
+        ("cluster: a promise", cluster(Bounds { promises: 1, drift: 1, connects: 1, ..NONE })),
+        ("cluster: a crash", cluster(Bounds { crashes: 1, grants: 0, connects: 1, ..NONE })),
+    ]
+}
+
+/// The model for another program.
+struct Foreign(Scenario);
+
+impl stateright::Model for Foreign {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![self.0.initial()]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        self.0.possible(state, actions);
+    }
+
+    fn next_state(&self, state: &State, action: Action) -> Option<State> {
+        Some(self.0.after(state, action))
+    }
+
+    fn properties(&self) -> Vec<Property<Foreign>> {
+        vec![Property::always("all", |model: &Foreign, state: &State| model.0.broken(state).is_none())]
+    }
+}
+
+#[test]
+fn stateright_visits_as_many_states() {
+    for (name, scenario) in small() {
+        let checked = Search::of_all(&scenario).run(STATES, &|_| {});
+        let other = Foreign(scenario).checker().spawn_bfs().join();
+        assert!(checked.is_complete && other.discoveries().is_empty(), "{name}");
+        assert_eq!(checked.states, other.unique_state_count(), "{name}");
+    }
+}
+
+#[test]
+fn states_with_the_same_canonical_form_have_the_same_future() {
+    for (name, scenario) in small() {
+        check_futures(name, &scenario, STATES);
+    }
+}
+
+#[test]
+fn each_of_several_shards_is_in_a_state_of_one() {
+    let bounds = Bounds { ports: 1, connects: 1, ..NONE };
+    let whole = [
+        ("two shards", Scenario::two_shards(Bounds { crashes: 1, ..bounds })),
+        ("three nodes", Scenario::three_nodes(Bounds { grants: 0, cuts: 1, ..bounds }).with_ports(1)),
+    ];
+    for (name, whole) in whole {
+        let slice = whole.slice();
+        let of_slice = Search::new(&slice);
+        assert!(of_slice.run(STATES, &|_| {}).is_complete, "{name}");
+        let checked = Search::new(&whole).run(STATES, &|state| {
+            for shard in 0..whole.shards.len() as u8 {
+                let one = state.slice(&whole, shard);
+                assert!(of_slice.covers(&one), "{name}: {one:?}");
+            }
+        });
+        assert!(checked.is_complete, "{name}: {}", checked.figures());
+        println!("{name}: {}", checked.figures());
     }
 }

@@ -84,7 +84,7 @@ const NEEDED: [(&str, u64); 8] = [
     ("compare", 74),
     ("absent", 0),
     ("right", 28),
-    ("promise", 19),
+    ("promise", 14),
     ("hold", 0),
     ("told_first", 3),
     ("lower_first", 16),

@@ -171,7 +171,9 @@ impl LinkWatch {
         let index = match notice {
             Notice::Link(link) => link.index,
             Notice::LinkRemoved(index) | Notice::RouteRemoved { device: Some(index), .. } => *index,
-            Notice::Addresses | Notice::RouteRemoved { device: None, .. } => return None,
+            Notice::Addresses | Notice::RouteAdded { .. } | Notice::RouteRemoved { device: None, .. } => {
+                return None;
+            }
             Notice::Lost => {
                 self.ask_all();
                 return None;

@@ -195,7 +195,7 @@ impl Watch {
                 gone.into_iter().for_each(|port| self.is_gone(port));
             }
             Notice::Addresses => return self.leave_addresses_to_kernel(),
-            Notice::RouteRemoved { .. } => {}
+            Notice::RouteAdded { .. } | Notice::RouteRemoved { .. } => {}
             Notice::Lost => return self.look_again(),
         }
         Ok(())

@@ -9,6 +9,7 @@
 //!   netfilter firewall rules for forwarded packets
 //!   xdp       XDP abilities of drivers
 //!   monitor   notifications of changes, for a thread that waits
+//!   tracked   routes that a box depends on, and that the main table lacks
 //!   client    the socket below most of them: requests, batches, answers
 //!   raw       messages of other families, below netfilter and xdp
 //! ```
@@ -24,6 +25,7 @@ pub mod prefix;
 pub mod query;
 mod raw;
 pub mod routes;
+pub mod tracked;
 pub mod xdp;
 
 pub use device::{Device, DeviceError, Existing, has_ipv6};
@@ -32,4 +34,5 @@ pub use monitor::{Group, Monitor, Notice};
 pub use prefix::Prefix;
 pub use query::{Link, RouteResult};
 pub use routes::{Compared, Route, compare};
+pub use tracked::TrackedRoutes;
 pub use xdp::{XdpAbilities, xdp_abilities};

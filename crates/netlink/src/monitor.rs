@@ -3,7 +3,7 @@
 use crate::client::messages;
 use crate::prefix::Prefix;
 use crate::query::Link;
-use crate::routes::route_of;
+use crate::routes::{Route, route_of};
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::route::RouteMessage;
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
@@ -38,6 +38,11 @@ pub enum Notice {
     LinkRemoved(u32),
     /// An address was added to an interface or removed from it.
     Addresses,
+    /// A route was added to the main table, or changed.
+    RouteAdded {
+        /// Destination.
+        to: Prefix,
+    },
     /// A route of the main table was removed.
     RouteRemoved {
         /// Destination.
@@ -116,7 +121,12 @@ fn notice(message: io::Result<NetlinkMessage<RouteNetlinkMessage>>) -> Option<No
             RouteNetlinkMessage::NewAddress(_) | RouteNetlinkMessage::DelAddress(_) => {
                 Some(Notice::Addresses)
             }
-            RouteNetlinkMessage::DelRoute(route) => removed(&route),
+            RouteNetlinkMessage::NewRoute(route) => {
+                of_main(&route).map(|route| Notice::RouteAdded { to: route.to })
+            }
+            RouteNetlinkMessage::DelRoute(route) => {
+                of_main(&route).map(|route| Notice::RouteRemoved { to: route.to, device: route.device })
+            }
             _ => None,
         },
         Ok(_) => None,
@@ -125,14 +135,14 @@ fn notice(message: io::Result<NetlinkMessage<RouteNetlinkMessage>>) -> Option<No
     }
 }
 
-fn removed(message: &RouteMessage) -> Option<Notice> {
+/// Parses a route of the main table.
+fn of_main(message: &RouteMessage) -> Option<Route> {
     let any = match message.header.address_family {
         AddressFamily::Inet => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         AddressFamily::Inet6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         _ => return None,
     };
-    let route = route_of(message, any)?;
-    Some(Notice::RouteRemoved { to: route.to, device: route.device })
+    route_of(message, any)
 }
 
 #[cfg(test)]

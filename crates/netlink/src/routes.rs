@@ -44,7 +44,7 @@ impl Route {
     }
 
     /// Returns true for a unicast route.
-    fn is_direct(&self) -> bool {
+    pub(crate) fn is_direct(&self) -> bool {
         self.kind == RouteType::Unicast
     }
 }
@@ -111,11 +111,12 @@ pub fn compare(wanted: &[Prefix], device: Option<u32>) -> io::Result<Compared> {
     compared.missing.sort_unstable();
     compared.missing.dedup();
     let mut there = vec![false; compared.missing.len()];
+    let mut client = Client::open()?;
     for v4 in [true, false] {
         if device.is_none() && !compared.missing.iter().any(|prefix| prefix.addr.is_ipv4() == v4) {
             continue;
         }
-        for_each(v4, |route| {
+        for_each(&mut client, v4, |route| {
             let is_its_own = device.is_some() && route.device == device;
             let Ok(at) = compared.missing.binary_search(&route.to) else {
                 if is_its_own && route.is_direct() && route.protocol == RouteProtocol::Static {
@@ -151,11 +152,11 @@ fn name_devices(routes: &mut [Route]) -> io::Result<()> {
 }
 
 /// Reads the main table's routes of one IP version.
-fn for_each(v4: bool, mut each: impl FnMut(Route)) -> io::Result<()> {
+pub(crate) fn for_each(client: &mut Client, v4: bool, mut each: impl FnMut(Route)) -> io::Result<()> {
     let mut request = RouteMessage::default();
     let any = if v4 { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { IpAddr::V6(Ipv6Addr::UNSPECIFIED) };
     request.header.address_family = route_family(any);
-    Client::open()?.ask_each(RouteNetlinkMessage::GetRoute(request), NLM_F_DUMP, |answer| {
+    client.ask_each(RouteNetlinkMessage::GetRoute(request), NLM_F_DUMP, |answer| {
         if let RouteNetlinkMessage::NewRoute(message) = answer
             && let Some(route) = route_of(&message, any)
         {

@@ -1,6 +1,6 @@
 //! `[announce]`: routes that tell a routing daemon what this box translates.
 
-use crate::network::Network;
+use crate::network::{self, Network};
 use crate::problem::Problems;
 use crate::reader::Table;
 use crate::value;
@@ -8,6 +8,9 @@ use toml::Spanned;
 
 /// Shortest time, ms, after which a worker counts as stalled: a busy machine must not look like a dead one.
 const STALL_MIN_MS: u32 = 200;
+
+/// Tracked routes: each is compared with each route of the kernel.
+const TRACKED_MAX: usize = 32;
 
 /// Settings of announced routes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +27,8 @@ pub struct Announce {
     pub return_after_ms: u32,
     /// Interfaces of the kernel, beside the ports, without which packets go nowhere.
     pub links: Vec<String>,
+    /// Destinations to which the kernel's main table must have a route, at most 32.
+    pub tracked_routes: Vec<Network>,
     /// True if an exhausted pool withdraws the routes.
     pub withdraw_exhausted: bool,
     /// The networks: those of [`crate::Config::routes`].
@@ -49,6 +54,11 @@ pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> Announce {
             problems.error(table.span_of(name), what, table.example(name));
         }
     }
+    let tracked = table.list("tracked_routes", problems, network::network);
+    if tracked.len() > TRACKED_MAX {
+        let what = format!("`tracked_routes` has {} networks", tracked.len());
+        problems.error(table.span_of("tracked_routes"), what, format!("write at most {TRACKED_MAX}"));
+    }
     Announce {
         device: table.get("device", problems, value::interface).unwrap_or_else(|| "gatun-routes".into()),
         table: own,
@@ -56,6 +66,7 @@ pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> Announce {
         stall_ms,
         return_after_ms: table.get("return_after", problems, value::duration_ms).unwrap_or(3_000),
         links: table.list("links", problems, value::interface).into_iter().map(Spanned::into_inner).collect(),
+        tracked_routes: tracked.into_iter().map(Spanned::into_inner).collect(),
         withdraw_exhausted: table.flag("withdraw_exhausted", problems).unwrap_or(false),
         networks: Vec::new(),
     }

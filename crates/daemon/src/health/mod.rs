@@ -1,7 +1,8 @@
 //! Health of the daemon, and the routes that tell a routing daemon about it ([announce]).
 //!
 //! ```text
-//!   observe   what the thread looks at: workers, links, pools
+//!   observe   what the thread looks at: workers, links, routes, pools
+//!   tracked   a thread of its own for routes on which the box depends
 //!   judge     decides, with hysteresis, if the routes are to be there; knows no clock
 //!   tables    which network goes into which table
 //!   announce  marker device and the helper that sets the routes
@@ -13,6 +14,7 @@ mod announce;
 mod judge;
 mod observe;
 mod tables;
+mod tracked;
 
 use crate::Event;
 use crate::down_devices::DownDevices;
@@ -32,6 +34,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use tracked::Tracking;
 
 /// Longest interval of observations, with [announce] and while the workers start. A sign of life for the
 /// helper that sets routes comes with each, four times in `stall` at least.
@@ -121,7 +124,7 @@ impl HealthControl {
         lock(&self.wanted).until = Some(until);
     }
 
-    /// Returns whether packets get lost here because of the workers or the links, or did so lately.
+    /// Returns whether packets get lost here because of workers, links or routes, or did so lately.
     pub(crate) fn is_broken(&self) -> bool {
         self.is_broken.load(Ordering::Relaxed)
     }
@@ -166,6 +169,7 @@ pub(crate) struct Health {
     control: HealthControl,
     announcement: Option<Announcement>,
     links: Vec<gatun_netlink::Device>,
+    tracking: Option<Tracking>,
     down: DownDevices,
     stall_ms: u32,
     return_after_ms: u32,
@@ -192,12 +196,15 @@ impl Health {
         let mut links = kernel_links(&settings.ports, ports);
         links.extend(announce.iter().flat_map(|announce| announce.links.clone()));
         let links = links.iter().map(|name| gatun_netlink::Device::open(name)).collect::<Result<_, _>>();
+        let tracked = announce.map(|announce| &announce.tracked_routes).filter(|tracked| !tracked.is_empty());
+        let tracked = tracked.map(|tracked| tracked.iter().map(|network| tables::prefix(*network)).collect());
         let control = HealthControl::default();
         control.set_networks(networks(settings));
         Ok(Health {
             control,
             announcement,
             links: links.context("cannot open a netlink socket")?,
+            tracking: tracked.map(Tracking::open).transpose()?,
             down: ports.down.clone(),
             stall_ms: announce.map_or(STALL_MS, |announce| announce.stall_ms),
             return_after_ms: announce.map_or(0, |announce| announce.return_after_ms),
@@ -215,7 +222,8 @@ impl Health {
     /// # Errors
     /// Returns an error if the thread cannot start.
     pub(crate) fn start(self, workers: Vec<Handle>, output: Output) -> anyhow::Result<()> {
-        let observer = Observer::new(workers, self.links, self.down, self.stall_ms);
+        let routes = self.tracking.map(Tracking::start).transpose()?.unwrap_or_default();
+        let observer = Observer::new(workers, (self.links, self.down, routes), self.stall_ms);
         let watch = Watch {
             control: self.control,
             observer,
@@ -253,7 +261,7 @@ struct Watch {
     control: HealthControl,
     observer: Observer,
     judge: Judge,
-    /// The same about workers and links alone.
+    /// The same about workers, links and routes alone.
     soundness: Judge,
     tick: Duration,
     announcement: Option<Announcement>,

@@ -1,6 +1,7 @@
-//! Observation of workers, links and pools, without waiting for any of them.
+//! Observation of workers, links, routes and pools, without waiting for any of them.
 
 use super::reason;
+use super::tracked::RouteFaults;
 use crate::down_devices::DownDevices;
 use gatun_api::types::{HealthReason, Part};
 use gatun_nat::report::PoolStats;
@@ -15,7 +16,7 @@ const ASK_EVERY_MS: u64 = 250;
 pub(super) struct Observed {
     /// True until each worker has answered once.
     pub(super) is_starting: bool,
-    /// Faults of workers and links.
+    /// Faults of workers, links and routes.
     pub(super) reasons: Vec<HealthReason>,
     /// Names of pools without a free port.
     pub(super) exhausted: Vec<String>,
@@ -26,6 +27,7 @@ pub(super) struct Observer {
     workers: Vec<Probe>,
     links: Vec<Device>,
     down: DownDevices,
+    routes: RouteFaults,
     stall_ms: u64,
     last_ms: u64,
 }
@@ -41,13 +43,12 @@ struct Probe {
 impl Observer {
     pub(super) fn new(
         workers: Vec<Handle>,
-        links: Vec<Device>,
-        down: DownDevices,
+        (links, down, routes): (Vec<Device>, DownDevices, RouteFaults),
         stall_ms: u32,
     ) -> Observer {
         let probe = |handle| Probe { handle, asked_ms: 0, answer: None, pools: None };
         let workers = workers.into_iter().map(probe).collect();
-        Observer { workers, links, down, stall_ms: stall_ms.into(), last_ms: 0 }
+        Observer { workers, links, down, routes, stall_ms: stall_ms.into(), last_ms: 0 }
     }
 
     pub(super) fn observe(&mut self, now_ms: u64) -> Observed {
@@ -68,7 +69,8 @@ impl Observer {
         }
         let faults = self.links.iter_mut().filter_map(link_fault);
         let named = self.down.names().into_iter().map(|name| format!("device {name} has no link"));
-        reasons.extend(faults.chain(named).map(|what| reason(Part::Ports, what)));
+        let faults = faults.chain(named).chain(self.routes.all());
+        reasons.extend(faults.map(|what| reason(Part::Ports, what)));
         let is_starting = self.workers.iter().any(|worker| worker.pools.is_none());
         Observed { is_starting, reasons, exhausted: self.exhausted() }
     }

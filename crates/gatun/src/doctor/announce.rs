@@ -20,6 +20,9 @@ pub(super) fn examine(client: &Client, config: &Config) -> Vec<Finding> {
     if health.announce == AnnounceState::Announced {
         let has_backup = config.peer.is_some() || config.cluster.is_some();
         let expected = Expected { tables: &health.tables, has_backup };
+        if config.cluster.is_some() {
+            findings.extend(untracked(announce));
+        }
         findings.extend(bird(announce, &expected, &|command| birdc(command)));
     }
     findings
@@ -47,6 +50,14 @@ fn routes(health: &Health) -> Finding {
         }
         _ => Finding::note(CHECK, "the routes are withdrawn, and come back by themselves", "gatun health"),
     }
+}
+
+/// Finding about a node of a cluster that does not notice links that carry nothing.
+fn untracked(announce: &Announce) -> Option<Finding> {
+    let what = "only the routers notice a link that has a carrier and carries nothing: the other nodes go on \
+                sending packets to this one";
+    let fix = format!("`tracked_routes` in [announce]: {PAGE}");
+    announce.tracked_routes.is_empty().then(|| Finding::note(CHECK, what, fix))
 }
 
 /// Findings about BIRD. Other routing daemons cannot be asked.

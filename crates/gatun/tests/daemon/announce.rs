@@ -211,6 +211,50 @@ fn a_reload_changes_the_networks() {
     });
 }
 
+#[test]
+fn routes_are_withdrawn_while_a_tracked_route_is_missing() {
+    in_lab("announce::routes_are_withdrawn_while_a_tracked_route_is_missing", || {
+        let net = network();
+        let ip = |what: &str| net.translator.ip(&format!("route {what}")).unwrap();
+        let config = format!("{}tracked_routes = [\"198.18.7.0/24\", \"2001:db8:77::/48\"]\n", config());
+        let daemon = Daemon::start(&net, &config);
+        let says = |what: &str| {
+            let said = wait_until("it says so", WAIT_MAX, || health(&net).1.contains(what));
+            assert!(said.is_ok(), "{what}: {}", health(&net).1);
+        };
+        says(
+            "ports: the main table has no route to 198.18.7.0/24\n  ports: the main table has no route to 2001:db8:77::/48",
+        );
+        assert_eq!(routes(&net.translator, 186), [""; 0]);
+        // Only a route to the very network counts, and only one that packets can take.
+        ip("add 198.18.7.0/25 dev lo");
+        ip("add blackhole 198.18.7.0/24 metric 100");
+        ip("add 2001:db8:77::/48 dev lo");
+        says("healthy\n  ports: the main table has no route to 198.18.7.0/24\nroutes are withdrawn");
+        ip("add 198.18.7.0/24 dev lo metric 10");
+        until_routes(&net.translator, 186, &BOTH);
+        // Another route takes its place: it is never missing.
+        for (next, last) in [(20, 10), (30, 20), (40, 30)] {
+            ip(&format!("add 198.18.7.0/24 dev lo metric {next}"));
+            ip(&format!("del 198.18.7.0/24 dev lo metric {last}"));
+            assert_eq!(routes(&net.translator, 186), BOTH);
+        }
+        assert!(health(&net).0);
+        ip("del 198.18.7.0/24 dev lo metric 40");
+        until_routes(&net.translator, 186, &[]);
+        ip("add 198.18.7.0/24 dev lo");
+        until_routes(&net.translator, 186, &BOTH);
+        // A route goes with its link, and the kernel does not announce that.
+        let lines = ["link add spare type veth peer name other", "link set spare up", "link set other up"];
+        lines.iter().for_each(|line| net.translator.ip(line).unwrap());
+        ip("replace 198.18.7.0/24 dev spare");
+        assert!(health(&net).0);
+        net.translator.ip("link del spare").unwrap();
+        until_routes(&net.translator, 186, &[]);
+        daemon.stop(Signal::TERM);
+    });
+}
+
 /// BIRD of the translator: `[announce]` of docs/how-to/announce.md, with one neighbour.
 const BIRD: &str = r#"
 router id 10.64.0.1;

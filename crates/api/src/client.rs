@@ -47,7 +47,7 @@ impl fmt::Display for Error {
             Error::Connect(path, error) => {
                 let path = path.display();
                 match error.kind() {
-                    io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                    _ if self.is_no_daemon() => {
                         write!(
                             f,
                             "no daemon answers at {path}: is `gatun run` running? If its configuration sets another [api] listen, pass --socket PATH"
@@ -82,6 +82,14 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+impl Error {
+    /// No daemon listens on the socket.
+    pub fn is_no_daemon(&self) -> bool {
+        let closed = [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused];
+        matches!(self, Error::Connect(_, error) if closed.contains(&error.kind()))
+    }
+}
 
 /// Address of a daemon.
 #[derive(Clone, Debug)]

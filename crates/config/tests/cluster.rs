@@ -52,6 +52,7 @@ fn a_cluster_has_defaults_and_every_key() {
         peer: ([10, 0, 0, number], 7465).into(),
         tunnel: [198, 51, 100, number].into(),
         weight,
+        api: None,
     };
     let defaults = Cluster {
         name: "gatun".to_owned(),
@@ -135,6 +136,20 @@ fn nodes_that_contradict_each_other_are_refused() {
     assert!(report("\"198.51.100.2\"", "\"2001:db8::2\"").contains("are of two families"));
     assert!(report("\"198.51.100.2\"", "\"224.0.0.1\"").contains("not the address of a host"));
     assert!(report("\"b\"", "\"B\"").contains("invalid name of a node"));
+    let api = |one: &str, other: &str| {
+        let file = FILE.replacen("[[cluster.nodes]]\n", &format!("[[cluster.nodes]]\napi = \"{one}\"\n"), 1);
+        let (first, second) = file.rsplit_once("[[cluster.nodes]]\n").unwrap();
+        load_str(&format!("{first}[[cluster.nodes]]\napi = \"{other}\"\n{second}"), "f")
+    };
+    let nodes = api("https://a.example.net:8443", "/run/b.sock").unwrap().0.cluster.unwrap().nodes;
+    assert_eq!(nodes[0].api.as_deref(), Some("https://a.example.net:8443"));
+    assert_eq!(nodes[1].api.as_deref(), Some("/run/b.sock"));
+    let why = api("/run/b.sock", "/run/b.sock").unwrap_err().to_string();
+    assert!(why.contains("`api`: another node has the same address, too"), "{why}");
+    for wrong in ["http://a.example.net", "https://", "https://user@a.example.net", "b.sock", "/run/"] {
+        let why = api(wrong, "/run/b.sock").unwrap_err().to_string();
+        assert!(why.contains("neither https://HOST:PORT nor an absolute path"), "{wrong}: {why}");
+    }
     assert!(report("10.0.0.2:7465", "0.0.0.0:7465").contains("`peer` is the address of no host"));
     let none = with("node = \"c\"");
     assert!(none.contains("has no node \"c\"") && none.contains("the nodes are: a, b"), "{none}");
@@ -234,4 +249,21 @@ fn announced_links_are_names_of_interfaces() {
     assert_eq!(links(""), [""; 0]);
     assert_eq!(links("links = [\"eth0\", \"eth1\"]"), ["eth0", "eth1"]);
     assert!(announce("links = [\"a/b\"]").is_err());
+}
+
+#[test]
+fn tracked_routes_are_few_networks() {
+    let announce =
+        |networks: &str| load_str(&format!("{FILE}[announce]\ntracked_routes = [{networks}]\n"), "f");
+    let tracked = |networks: &str| announce(networks).unwrap().0.announce.unwrap().tracked_routes;
+    let text =
+        tracked("\"0.0.0.0/0\", \"2001:db8::/32\"").iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(text, ["0.0.0.0/0", "2001:db8::/32"]);
+    let why = announce("\"198.51.100.1/24\"").unwrap_err().to_string();
+    assert!(why.contains("198.51.100.0/24"), "{why}");
+    let many =
+        |count: usize| (0..count).map(|n| format!("\"192.0.2.{n}/32\"")).collect::<Vec<_>>().join(", ");
+    assert_eq!(tracked(&many(32)).len(), 32);
+    let why = announce(&many(33)).unwrap_err().to_string();
+    assert!(why.contains("`tracked_routes` has 33 networks") && why.contains("write at most 32"), "{why}");
 }

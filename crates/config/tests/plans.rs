@@ -720,8 +720,12 @@ tcp_packets = 0
 lease = "3s"
 on_stop = "keep"
 "#;
+    let created = "`on_stop = \"keep\"`: Gatun creates gatun0, and a stop by SIGTERM removes it";
     let (config, warnings) = load(&format!("{text}{section}"));
-    assert_eq!(warnings, "");
+    assert!(warnings.contains(created), "{warnings}");
+    let attached = "[[port]]\ndevice = \"nat64\"\nmode = \"attach\"\n";
+    assert_eq!(load(&format!("{text}{section}{attached}")).1, "");
+    assert_eq!(load(&format!("{text}{}", section.replace("\"keep\"", "\"detach\""))).1, "");
     let expected = FastPath {
         kernel: true,
         xdp: vec!["eth0".into(), "eth1".into()],
@@ -977,6 +981,7 @@ fn a_pair_has_defaults_and_every_key() {
         mode: gatun_config::PairMode::ActiveStandby,
         listen: None,
         connect: Some("192.0.2.12:7464".parse().unwrap()),
+        api: None,
         directory: gatun_config::PEER_DIRECTORY.into(),
         own_ports: 4_096,
         packets: 3,

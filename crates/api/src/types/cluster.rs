@@ -127,6 +127,7 @@ structs! {
     }
 
     /// Node of a cluster.
+    #[derive(Default)]
     pub struct ClusterNode {
         /// Name.
         pub name: String,
@@ -148,6 +149,8 @@ structs! {
         pub owned: u64,
         /// Shards that it backs up.
         pub backed: u64,
+        /// Address of its API, as its configuration has it.
+        pub api: Option<String>,
         /// Connection to it; none for this node.
         pub connection: Option<NodeConnection>,
         /// Configuration that it runs; none before the first `gatun cluster apply`.

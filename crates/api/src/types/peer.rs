@@ -99,6 +99,8 @@ structs! {
         pub peer_name: Option<String>,
         /// Address and port of the other box.
         pub peer_address: Option<String>,
+        /// Address of the other box's API, as the configuration has it.
+        pub peer_api: Option<String>,
         /// Milliseconds since the connection was opened; none without a connection.
         pub connected_for_ms: Option<u64>,
         /// Public addresses by owner.

@@ -1,6 +1,6 @@
 //! Keys of a cluster.
 
-use super::forms::{ENDPOINT, ETCD_ENDPOINT, FOLDER, IP_ADDRESS, NAME, NODE_NAME, PATH};
+use super::forms::{DAEMON, ENDPOINT, ETCD_ENDPOINT, FOLDER, IP_ADDRESS, NAME, NODE_NAME, PATH};
 use super::kind::{Key, Kind, key};
 use gatun_nat::redirect::Tunnel;
 
@@ -31,5 +31,6 @@ const NODES: &[Key] = &[
     key("name", NODE_NAME, "\"a\"", "Name of the node, which its certificate has, too.").required(),
     key("peer", ENDPOINT, "\"192.0.2.11:7465\"", "Address and TCP port of the node, at which the other nodes connect.").required(),
     key("tunnel", IP_ADDRESS, "\"198.51.100.1\"", "Tunnel address of the node: other nodes send packets of its shards there. It is an address of the translator, not of the host, as `own4`: `routes = \"auto\"` leads it to the device, and `[announce]` announces it. The tunnel addresses of all nodes are of one family.").required(),
+    key("api", DAEMON, "\"https://a.example.net:8443\"", "Address of the node's API, as its `[api]` `listen_tls`; `gatun who` at any node asks all nodes there. A Unix socket for a node on the same host.").default("none"),
     key("weight", Kind::Integer { min: 0, max: 1_000 }, "1", "Relative number of shards that the node gets. 0: it gets none, and redirects all packets.").default("1"),
 ];

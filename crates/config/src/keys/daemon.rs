@@ -1,8 +1,8 @@
 //! Keys of events, exports, the log, the API, metrics, state, the fast path, announced routes and the peer.
 
 use super::forms::{
-    COLLECTOR, DIRECTORY, ENDPOINT, EVENT_KIND, FILE, FOLDER, GROUP, HOST_NAME, INTERFACE, LISTEN, NAME,
-    PATH, SIZE, SWITCH,
+    COLLECTOR, DAEMON, DIRECTORY, ENDPOINT, EVENT_KIND, FILE, FOLDER, GROUP, HOST_NAME, INTERFACE, LISTEN,
+    NAME, NET, PATH, SIZE, SWITCH,
 };
 use super::kind::{Key, Kind, key};
 use super::words::{
@@ -67,6 +67,7 @@ pub(crate) const ANNOUNCE: &[Key] = &[
     key("stall", Kind::Duration, "\"1s\"", "Time without an answer of a worker, or without a sign of life of the whole daemon, after which the routes are withdrawn; at least 200 ms.").default("\"1s\""),
     key("return_after", Kind::Duration, "\"3s\"", "Time for which Gatun must be healthy before withdrawn routes come back.").default("\"3s\""),
     key("links", Kind::List(&INTERFACE), "[\"eth0\", \"eth1\"]", "Interfaces of the kernel that lead to the clients and servers, if they are no ports of Gatun. The routes are withdrawn while one of them has no link, and a node of a cluster gives its shards away.").default("[]"),
+    key("tracked_routes", Kind::List(&NET), "[\"0.0.0.0/0\", \"2001:db8::/32\"]", "Destinations to which the kernel's main table must have a route, as the routing daemon has learnt them from the routers; at most 32. While one has none, packets get lost here: the routes are withdrawn, and a node of a cluster gives its shards away. So BFD's verdict about a link that has a carrier and carries nothing counts for both directions.").default("[]"),
     key("withdraw_exhausted", Kind::Flag, "true", "Withdraws the routes while a pool has no free port. Existing sessions then lose their path, unless another box has them: use it only if others announce the same networks and have ports of their own.").default("false"),
 ];
 
@@ -76,6 +77,7 @@ pub(crate) const PEER: &[Key] = &[
     key("mode", Kind::Words(|| words(PAIR_MODE)), "\"active-active\"", "`active-standby`: when the pair begins, `a` owns all public addresses, and `b` backs them. `active-active`: `a` owns the first half of each worker's addresses of a pool, and `b` the second half; each backs the other half.").default("\"active-standby\""),
     key("listen", ENDPOINT, "\"192.0.2.12:7464\"", "Address and TCP port at which the peer connects. At least one of `listen` and `connect`.").default("none"),
     key("connect", ENDPOINT, "\"192.0.2.13:7464\"", "Address and TCP port of the peer. With both keys, both boxes try, and one connection is used.").default("none"),
+    key("api", DAEMON, "\"https://b.example.net:8443\"", "Address of the other box's API, as its `[api]` `listen_tls`; `gatun who` asks both boxes. A Unix socket for a box on the same host.").default("none"),
     key("directory", FOLDER, "\"/etc/gatun/peer\"", "Directory with `ca.pem`, `certificate.pem` and `key.pem`, as `gatun peer init` makes them. Gatun reads them again at each reload.").default("\"/etc/gatun/peer\""),
     key("own_ports", Kind::Integer { min: 0, max: 32_000 }, "4_096", "Number of ports at each end of each public address that only one of the boxes ever assigns: `a` those at the lower end, `b` those at the upper end. A box that backs an address assigns these only, also while the boxes have lost each other. At most half of the address's ports. A change needs a restart of both boxes.").default("4_096"),
     key("packets", Kind::Integer { min: 1, max: 128 }, "3", "Number of packets, both directions together, after which the peer gets a UDP session or an ICMP query. Shorter sessions do not outlive their box. The peer gets a TCP session with the second SYN.").default("3"),
@@ -92,7 +94,7 @@ pub(crate) const FASTPATH: &[Key] = &[
     key("udp_packets", Kind::Integer { min: 1, max: 128 }, "10", "Number of packets, both directions together, after which a UDP session is given to the kernel.").default("10"),
     key("tcp_packets", Kind::Integer { min: 0, max: 128 }, "10", "The same for a TCP session, after both sides have sent a SYN. 0: at once. Gatun translates short connections itself, which costs less.").default("10"),
     key("lease", Kind::Duration, "\"10s\"", "Time for which the kernel translates without the daemon, at least one second. A running daemon renews it. After it, the program passes all packets to the device.").default("\"10s\""),
-    key("on_stop", Kind::Words(|| words(ON_STOP)), "\"detach\"", "When the daemon is stopped by SIGTERM: `detach` removes all sessions from the kernel, and the program. `keep` leaves them for the next daemon, until the lease ends; this is of use with `mode = \"attach\"` only, because Gatun removes a device that it created.").default("\"detach\""),
+    key("on_stop", Kind::Words(|| words(ON_STOP)), "\"detach\"", "When the daemon is stopped by SIGTERM: `detach` removes all sessions from the kernel, and the program. `keep` leaves them for the next daemon. With `mode = \"attach\"`, the kernel translates them meanwhile, until the lease ends. A device that Gatun created goes at the stop: nothing is translated until the next daemon has one, and finds the sessions.").default("\"detach\""),
 ];
 
 /// `[[offload]]`

@@ -54,6 +54,8 @@ pub(super) const EVENT_KIND: Kind = Kind::Words(|| EventKind::ALL.iter().map(|ki
 pub(super) const PROTOCOL_KIND: Kind = Kind::Words(|| words(PROTOCOL));
 pub(super) const REASON: Kind =
     Kind::Words(|| gatun_wire::DropReason::ALL.iter().map(|r| r.name()).collect());
+pub(super) const DAEMON: Kind =
+    Kind::Text { form: "https://HOST:PORT or /PATH", pattern: "^(https://[^/@ ]+|/.*[^/])$" };
 pub(super) const NODE_NAME: Kind =
     Kind::Text { form: "name of a node", pattern: "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$" };
 pub(super) const IP_ADDRESS: Kind = Kind::Text { form: "address", pattern: "^[0-9A-Fa-f:.]+$" };

@@ -93,6 +93,20 @@ pub(crate) fn path(v: &DeValue<'_>) -> Read<PathBuf> {
     }
 }
 
+/// Address of another daemon's API.
+pub(crate) fn other(v: &DeValue<'_>) -> Read<String> {
+    let text = value::text(v)?;
+    let is_host = |host: &str| !host.is_empty() && !host.contains(['/', '@', ' ']);
+    match text.strip_prefix("https://") {
+        Some(host) if is_host(host) => Ok(text.to_owned()),
+        None if path(v).is_ok() => Ok(text.to_owned()),
+        _ => {
+            let what = format!("\"{}\" is neither https://HOST:PORT", value::shorten(text));
+            Err(Invalid::new(format!("{what} nor an absolute path of a socket")))
+        }
+    }
+}
+
 fn socket(v: &DeValue<'_>) -> Read<ApiSocket> {
     let text = value::text(v)?;
     let path = match text.strip_prefix("unix:") {

@@ -51,6 +51,8 @@ pub struct ClusterNode {
     pub tunnel: IpAddr,
     /// Relative number of shards.
     pub weight: u32,
+    /// Address of its API: `https://HOST:PORT`, or the absolute path of a Unix socket.
+    pub api: Option<String>,
 }
 
 /// Cluster, as one of its nodes knows it.
@@ -278,7 +280,8 @@ fn node(table: &Table<'_>, problems: &mut Problems) -> Option<ClusterNode> {
     }
     let tunnel = table.require("tunnel", problems, host_address);
     let weight = table.integer("weight", problems).unwrap_or(1);
-    Some(ClusterNode { name: name?, peer: peer?, tunnel: tunnel?, weight })
+    let api = table.get("api", problems, api::other);
+    Some(ClusterNode { name: name?, peer: peer?, tunnel: tunnel?, weight, api })
 }
 
 /// Checks the nodes against each other.
@@ -306,6 +309,7 @@ fn check_nodes(
                 ("name", node.name == other.name, format!("the name \"{}\"", node.name)),
                 ("peer", node.peer == other.peer, format!("the address {}", node.peer)),
                 ("tunnel", node.tunnel == other.tunnel, format!("the tunnel address {}", node.tunnel)),
+                ("api", node.api.is_some() && node.api == other.api, "the same address".to_owned()),
             ];
             for (key, _, what) in twice.iter().filter(|(_, is_same, _)| *is_same) {
                 let what = format!("`{key}`: another node has {what}, too");

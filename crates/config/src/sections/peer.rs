@@ -25,6 +25,8 @@ pub struct Peer {
     pub listen: Option<SocketAddr>,
     /// Address of the peer.
     pub connect: Option<SocketAddr>,
+    /// Address of the other box's API: `https://HOST:PORT`, or the absolute path of a Unix socket.
+    pub api: Option<String>,
     /// Directory of the certificates.
     pub directory: PathBuf,
     /// Ports at each end of each address that only one of the boxes ever assigns.
@@ -64,6 +66,7 @@ pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> Option<Peer> {
         mode: table.get("mode", problems, |v| value::choice(v, PAIR_MODE)).unwrap_or_default(),
         listen,
         connect,
+        api: table.get("api", problems, api::other),
         directory: table.get("directory", problems, log::directory).unwrap_or_else(|| PEER_DIRECTORY.into()),
         own_ports: table.integer("own_ports", problems).map_or(4_096, |n| n as u16),
         packets: table.integer("packets", problems).map_or(3, |n| n as u8),

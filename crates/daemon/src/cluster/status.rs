@@ -355,6 +355,7 @@ impl Watch {
                 is_this: *node.name == *self.node.own().name,
                 is_configured: node.is_configured,
                 weight: configured.map_or(0, |one| one.weight),
+                api: configured.and_then(|one| one.api.clone()),
                 is_registered: node.is_registered,
                 absent_ms: node.absent_ms.map(u64::from),
                 is_drained: node.is_drained,

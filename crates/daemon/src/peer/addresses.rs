@@ -190,6 +190,7 @@ mod tests {
             mode,
             listen: None,
             connect: None,
+            api: None,
             directory: "/".into(),
             own_ports: 100,
             packets: 3,

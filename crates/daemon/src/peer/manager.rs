@@ -153,8 +153,10 @@ impl PeerManager {
         };
         let PreparedPeer { peer, change, saved, file } = prepared;
         health.set_roles(Roles::default(), Some(HELD.to_owned()));
+        let peer_api = settings.peer.as_ref().and_then(|peer| peer.api.clone());
         let initial = types::Peer {
             state: PeerState::Waiting,
+            peer_api: peer_api.clone(),
             member: Some(side(change.layout.me)),
             certificate_end_s: u64::try_from(link.state().certificate_end).ok(),
             ..types::Peer::default()
@@ -162,7 +164,7 @@ impl PeerManager {
         let shown = SharedState::new(initial);
         let kernel_ms = if settings.fastpath.kernel { settings.fastpath.lease_ms } else { 0 };
         let waker = Waker::new().context("cannot create a descriptor for the thread of the peer")?;
-        let watch = Watch::new(shown.clone(), events.clone());
+        let watch = Watch::new(shown.clone(), events.clone(), peer_api);
         let early =
             PendingMember { peer, link, change, kernel_ms, saved, file, waker: waker.clone(), health, watch };
         let (sender, orders) = channel();

@@ -26,6 +26,7 @@ pub(super) struct Watch {
     events: Sender<Event>,
     published_ms: Option<u64>,
     opened_ms: Option<u64>,
+    peer_api: Option<String>,
     logged: Logged,
 }
 
@@ -72,8 +73,12 @@ pub(super) fn current((peer, age): (types::Peer, Duration)) -> types::Peer {
 }
 
 impl Watch {
-    pub(super) fn new(shown: SharedState<types::Peer>, events: Sender<Event>) -> Watch {
-        Watch { shown, events, published_ms: None, opened_ms: None, logged: Logged::default() }
+    pub(super) fn new(
+        shown: SharedState<types::Peer>,
+        events: Sender<Event>,
+        peer_api: Option<String>,
+    ) -> Watch {
+        Watch { shown, events, published_ms: None, opened_ms: None, peer_api, logged: Logged::default() }
     }
 
     pub(super) fn line(&self, line: String) {
@@ -105,6 +110,7 @@ impl Watch {
         }
         let state = types::Peer {
             connected_for_ms: self.opened_ms.map(|at| now_ms - at),
+            peer_api: self.peer_api.clone(),
             ..state(pair, link, (layout, save_error))
         };
         self.shown.change(|shown| *shown = state);
@@ -169,6 +175,7 @@ fn state(pair: &PairStatus, link: &LinkState, (layout, save_error): (&Layout, Op
         peer_name: Some(pair.peer_name.clone()).filter(|name| !name.is_empty()),
         peer_address: link.remote.map(|address| address.to_string()),
         connected_for_ms: None,
+        peer_api: None,
         shards: pair.epochs.iter().enumerate().map(shard).collect(),
         peer_gone: pair.is_peer_gone,
         takeover_in_ms: pair.takeover_in_ms,

@@ -164,13 +164,8 @@ mod tests {
             is_configured: true,
             weight: 1,
             is_registered,
-            absent_ms: None,
-            is_drained: false,
-            is_gone: false,
-            owned: 0,
-            backed: 0,
             connection,
-            revision: None,
+            ..ClusterNode::default()
         };
         cluster.nodes =
             vec![node("a", true, None), node("b", true, Some(connection.clone())), node("c", false, None)];

@@ -5,6 +5,7 @@ use crate::harness::{CREATE, Daemon, gatun};
 use crate::pair::{Numbered, Talk, kill, lab, socket};
 use gatun_api::client::Client;
 use gatun_api::types::{BackupPhase, Binding, Cluster, ClusterState, Page, Protocol};
+use gatun_testkit::pair::{TRACKED, Way};
 use gatun_testkit::{EtcdMembers, EtcdPlace, PairNetwork, Process, echo, wait_until};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -22,7 +23,10 @@ const HOSTS: u8 = 24;
 /// Configuration of all nodes, with the number of one for its own files.
 pub(crate) fn config(number: usize, more: &str) -> String {
     let node = |(name, n): (&&str, usize)| {
-        format!("[[cluster.nodes]]\nname = \"{name}\"\npeer = \"10.0.9.{n}:7465\"\ntunnel = \"10.0.8.{n}\"\n")
+        format!(
+            "[[cluster.nodes]]\nname = \"{name}\"\npeer = \"10.0.9.{n}:7465\"\ntunnel = \"10.0.8.{n}\"\napi = \"{}\"\n",
+            socket(n - 1)
+        )
     };
     let nodes: String = NAMES.iter().zip(1..).map(node).collect();
     let name = NAMES[number];
@@ -167,15 +171,20 @@ fn three_nodes_share_the_addresses_and_outlive_a_kill_a_drain_and_etcd() {
         // The log of one node has the port, and the question goes to all of them.
         let (address, port) = *bindings(2).keys().next().unwrap();
         let end = format!("{address}:{port}");
-        let (others, asked) = ([socket(1), socket(2)], socket(0));
-        let question = |at: &str| {
-            let who = ["who", &end, "--protocol", "tcp", "--at", at, "--socket", &asked];
-            let also = others.iter().flat_map(|other| ["--also", other]);
-            gatun(who.into_iter().chain(also))
-        };
+        let asked = socket(0);
+        let question = |at: &str| gatun(["who", &end, "--protocol", "tcp", "--at", at, "--socket", &asked]);
         wait_until("a log has the holder", WAIT_MAX, || question("0s ago").status.success()).unwrap();
         let said = String::from_utf8(question("0s ago").stdout).unwrap();
         assert!(said.contains("[2001:db8:1::1:"), "{said}");
+        assert!(
+            ["this daemon:\n", "node b:\n", "node c:\n"].iter().all(|name| said.contains(name)),
+            "{said}"
+        );
+        let holders = (0..NODES).filter(|number| {
+            let alone = ["who", &end, "--protocol", "tcp", "--at", "0s ago", "--alone", "--socket"];
+            gatun(alone.into_iter().chain([&socket(*number)[..]])).status.success()
+        });
+        assert!((1..NODES).contains(&holders.count()), "not every node knows the holder");
         assert_eq!(question("1h ago").status.code(), Some(3), "the logs begin later");
 
         let killed = Instant::now();
@@ -224,5 +233,33 @@ fn three_nodes_share_the_addresses_and_outlive_a_kill_a_drain_and_etcd() {
         }
         [talk, late, without].into_iter().for_each(Talk::end);
         assert_eq!(no_port_twice(&[0, 1, 2]), 96);
+    });
+}
+
+#[test]
+fn a_node_whose_links_carry_nothing_gives_its_shards_away() {
+    lab("cluster::a_node_whose_links_carry_nothing_gives_its_shards_away", || {
+        let net = network();
+        let tracked = format!("[announce]\ntracked_routes = {TRACKED:?}\n");
+        let start = |number: usize| {
+            Daemon::start_in(&net.boxes[number], &config(number, "").replace("[announce]\n", &tracked))
+        };
+        let _nodes = Nodes::start_by(&net, &start);
+        let talk = Talk::start_from(&net, 48, 20_000, &hosts());
+        wait_until("each connection is at two nodes", WAIT_MAX, || {
+            (0..NODES).map(|number| bindings(number).len()).sum::<usize>() == 2 * 48
+        })
+        .unwrap();
+        net.lose(0, Way::ToRouters, true).unwrap();
+        until(1, "the others have the shards of the node", |cluster| is_whole(cluster, &["a"]));
+        let late = Talk::start_from(&net, 24, 21_000, &hosts());
+        net.lose(0, Way::ToRouters, false).unwrap();
+        for number in 0..NODES {
+            until(number, "the node has shards again", |cluster| {
+                is_whole(cluster, &[]) && owns(cluster, "a")
+            });
+        }
+        [talk, late].into_iter().for_each(Talk::end);
+        assert_eq!(no_port_twice(&[0, 1, 2]), 72);
     });
 }

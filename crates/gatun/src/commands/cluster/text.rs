@@ -228,12 +228,9 @@ mod tests {
             weight: 1,
             is_registered,
             absent_ms: (!is_registered).then_some(7_500),
-            is_drained: false,
-            is_gone: false,
             owned: 1,
-            backed: 0,
             connection,
-            revision: None,
+            ..ClusterNode::default()
         };
         let connection = NodeConnection {
             address: "10.0.0.2:7465".into(),

@@ -1,11 +1,12 @@
 //! Conversion of the engine's types to the API's.
 
 use crate::engine_counters::{self, EngineCounter};
-use crate::{ExportFigures, LogFigures, StoreFigures};
+use crate::{ExportFigures, LogFigures, PacketTranslation, StoreFigures};
 use gatun_api::types::{self as api, Count, Counter, Kind, Name, Protocol, Selectors, State};
 use gatun_io::{RxError, TxError};
 
 use gatun_nat::counters::{self, Direction};
+use gatun_nat::explain::Explanation;
 use gatun_nat::inspect::{BindingInfo, BlockInfo, SessionInfo};
 use gatun_nat::plan::{Net6, Transport};
 use gatun_nat::report::{
@@ -46,6 +47,15 @@ impl Names {
     /// Any instance, by its number in the order of all.
     pub(crate) fn any_instance(&self, number: usize) -> Option<(InstanceKind, &Name)> {
         self.instances.get(number).map(|(kind, name)| (*kind, name))
+    }
+
+    /// Translation that a packet needs. `None` if it is not translated, or opens a session.
+    pub(crate) fn translation(&self, e: &Explanation) -> Option<PacketTranslation> {
+        if let Some(session) = &e.session {
+            return Some(PacketTranslation::Session(self.session(session)));
+        }
+        let (kind, name) = self.any_instance(e.instance?)?;
+        (kind == InstanceKind::Siit).then(|| PacketTranslation::Stateless(name.clone()))
     }
 
     pub(crate) fn pool(&self, number: usize) -> Name {

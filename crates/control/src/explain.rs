@@ -82,14 +82,13 @@ impl Control {
         Ok(named.whole(&packet, &after, worker))
     }
 
-    /// Says what translates the session of a packet outside the engine; empty without one.
+    /// Says what translates such packets outside the engine; empty if nothing does.
     async fn translator(self: &Arc<Self>, names: &Names, e: &Explanation) -> String {
-        let Some(session) = e.session.as_ref().filter(|session| session.is_offloaded) else {
-            return String::new();
-        };
-        let (control, session) = (Arc::clone(self), names.session(session));
-        let told = tokio::task::spawn_blocking(move || (control.setup.translator_of)(&session)).await;
-        told.unwrap_or_default()
+        let is_engines = e.session.as_ref().is_some_and(|session| !session.is_offloaded);
+        let Some(of) = names.translation(e).filter(|_| !is_engines) else { return String::new() };
+        let control = Arc::clone(self);
+        let told = tokio::task::spawn_blocking(move || (control.setup.translator_of)(&of)).await;
+        told.ok().flatten().unwrap_or_default()
     }
 
     /// Worker and node that own a packet.
@@ -162,7 +161,7 @@ pub(crate) fn ends(packet: &[u8]) -> Option<api::PacketEndpoints> {
 pub(crate) struct NamedExplanation<'e> {
     pub(crate) names: &'e Names,
     pub(crate) e: &'e Explanation,
-    /// Translator of the session outside the engine; empty without one.
+    /// Translator of such packets outside the engine; empty without one.
     pub(crate) translator: &'e str,
     /// Node of the cluster that translates the packet, if it is another one.
     pub(crate) node: Option<&'e str>,
@@ -315,6 +314,9 @@ impl NamedExplanation<'_> {
         }
         if let Some(o) = &told.opening {
             return Some(format!("it opens a session {}", opens(o)));
+        }
+        if told.kind == Some(api::Kind::Siit) {
+            return Some(self.translator).filter(|who| !who.is_empty()).map(str::to_owned);
         }
         let b = told.binding.as_ref()?;
         Some(format!(

@@ -229,7 +229,7 @@ pub struct Setup {
     pub cluster: ClusterControl,
     /// Declares a P4 switch gone, or says why not. It may take seconds.
     pub switch_gone: SwitchGone,
-    /// Says who translates the packets of an offloaded session. It may take seconds.
+    /// Says what translates packets outside the engines. It may take seconds.
     pub translator_of: TranslatorOf,
     /// Leaves sessions that match to the engines while a packet trace runs; `None`: the trace has ended.
     pub traced_sessions: TracedSessions,
@@ -244,17 +244,26 @@ pub struct Setup {
 /// Declares a switch gone, by its name.
 pub type SwitchGone = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
-/// Says who translates the packets of a session, such as "the kernel translates its packets".
-pub type TranslatorOf = Box<dyn Fn(&types::Session) -> String + Send + Sync>;
+/// Translation of a packet, by the state or the instance that it needs.
+pub enum PacketTranslation {
+    /// By a session.
+    Session(types::Session),
+    /// By a stateless instance.
+    Stateless(types::Name),
+}
+
+/// Says what translates packets outside the engines, such as "the kernel translates its packets". `None`: the
+/// engines alone translate them.
+pub type TranslatorOf = Box<dyn Fn(&PacketTranslation) -> Option<String> + Send + Sync>;
 
 /// Filter of sessions.
 pub type SessionFilter = Box<dyn Fn(&gatun_nat::feed::Flow) -> bool + Send + Sync>;
 
-/// Leaves sessions to the engines, and returns who translated their packets before.
+/// Leaves sessions and stateless instances to the engines, and returns what translated their packets before.
 pub type TracedSessions = Box<dyn Fn(Option<SessionFilter>) -> EarlierTranslator + Send + Sync>;
 
-/// Says who translated the packets of a session until a trace began. `None`: the engine.
-pub type EarlierTranslator = std::sync::Arc<dyn Fn(&types::Session) -> Option<String> + Send + Sync>;
+/// Says what translated packets until a trace began. `None`: the engine.
+pub type EarlierTranslator = std::sync::Arc<dyn Fn(&PacketTranslation) -> Option<String> + Send + Sync>;
 
 /// Timeouts of clients.
 #[derive(Clone, Copy, Debug)]

@@ -256,13 +256,7 @@ mod tests {
             is_configured: true,
             weight: 1,
             is_registered,
-            absent_ms: None,
-            is_drained: false,
-            is_gone: false,
-            owned: 0,
-            backed: 0,
-            connection: None,
-            revision: None,
+            ..ClusterNode::default()
         };
         let shard = |number, owner: &str, part, phase| ClusterShard {
             number,

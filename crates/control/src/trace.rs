@@ -152,8 +152,7 @@ async fn send(
         let seen = timeout_at(until.into(), seen).await;
         let Ok(Some((worker, time, traced))) = seen else { break };
         let mut told = packet(&names, worker, time, &traced);
-        let session = traced.explanation.session.as_ref().map(|session| names.session(session));
-        told.why.extend(session.and_then(|session| earlier(&session)));
+        told.why.extend(names.translation(&traced.explanation).and_then(|of| earlier(&of)));
         let mut line = serde_json::to_vec(&told).unwrap_or_default();
         line.push(b'\n');
         sent += 1;

@@ -225,13 +225,9 @@ mod tests {
             is_configured: true,
             weight: 1,
             is_registered: true,
-            absent_ms: None,
-            is_drained: false,
-            is_gone: false,
             owned: 1,
-            backed: 0,
             connection,
-            revision: None,
+            ..ClusterNode::default()
         };
         let shard = ClusterShard {
             number: 0,

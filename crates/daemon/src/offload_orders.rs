@@ -3,9 +3,8 @@
 use crate::Settings;
 use crate::fastpath::FastPathOrders;
 use crate::p4::P4Orders;
-use gatun_api::types::Session;
 use gatun_config::Offload;
-use gatun_control::EarlierTranslator;
+use gatun_control::{EarlierTranslator, PacketTranslation};
 use gatun_nat::reconfigure::Outline;
 use gatun_offload::FlowFilter;
 use std::sync::Arc;
@@ -36,15 +35,14 @@ impl OffloadOrders {
         }
     }
 
-    /// Leaves flows that match to the engines, until it is called with `None`. Returns who translated their
-    /// packets before.
+    /// Leaves flows that match to the engines, and all stateless packets, until it is called with `None`.
+    /// Returns what translated their packets before.
     pub(crate) fn exclude(&self, filter: Option<FlowFilter>) -> EarlierTranslator {
         match self {
-            OffloadOrders::P4(orders) => return orders.exclude(filter),
+            OffloadOrders::P4(orders) => orders.exclude(filter),
             OffloadOrders::Kernel(orders) => orders.exclude(filter),
-            OffloadOrders::None => {}
+            OffloadOrders::None => Arc::new(|_| None),
         }
-        Arc::new(|_| None)
     }
 
     /// Declares a P4 switch gone: its sessions are released.
@@ -60,12 +58,24 @@ impl OffloadOrders {
         }
     }
 
-    /// Says who translates the packets of an offloaded session.
-    pub(crate) fn translator_of(&self, session: &Session) -> String {
-        match self {
-            OffloadOrders::P4(orders) => orders.translator_of(session),
-            OffloadOrders::Kernel(orders) => orders.translator(),
-            OffloadOrders::None => "Gatun translates its packets".to_owned(),
+    /// Says what translates the packets of an offloaded session, or of a stateless instance outside the
+    /// engines.
+    pub(crate) fn translator_of(&self, of: &PacketTranslation) -> Option<String> {
+        match (self, of) {
+            (OffloadOrders::P4(orders), PacketTranslation::Session(session)) => {
+                Some(orders.translator_of(session))
+            }
+            (OffloadOrders::P4(orders), PacketTranslation::Stateless(name)) => {
+                orders.stateless_translator(name)
+            }
+            (OffloadOrders::Kernel(orders), PacketTranslation::Session(_)) => Some(orders.translator()),
+            (OffloadOrders::Kernel(orders), PacketTranslation::Stateless(name)) => {
+                orders.stateless_translator(name)
+            }
+            (OffloadOrders::None, PacketTranslation::Session(_)) => {
+                Some("Gatun translates its packets".to_owned())
+            }
+            (OffloadOrders::None, PacketTranslation::Stateless(_)) => None,
         }
     }
 

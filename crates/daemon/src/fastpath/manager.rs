@@ -8,21 +8,24 @@ use super::status::{Shared, Watch};
 use super::target::KernelTarget;
 use crate::net_helper::ProgramHelper;
 use crate::offload::{
-    Driver, EndOfPanic, FastPathKind, InstanceCredits, ManagerOf, Orders, PUBLISH_EVERY, manager_settings,
-    number_prefixes,
+    Driver, EndOfPanic, FastPathKind, InstanceCredits, ManagerOf, Orders, PUBLISH_EVERY, SessionKey,
+    StatelessNames, manager_settings, number_prefixes,
 };
 use crate::sandbox::{Calls, Sandbox};
 use crate::{ANSWER_MAX, Event, Settings};
 use anyhow::Context as _;
-use gatun_api::types;
+use gatun_api::types::{self, Name};
 use gatun_config::FastPath as FastPathSettings;
+use gatun_control::EarlierTranslator;
 use gatun_io_fastpath::{Control, KernelTime};
 use gatun_nat::Plan;
-use gatun_nat::feed::FeedPolicy;
+use gatun_nat::feed::{self, FeedPolicy};
 use gatun_nat::reconfigure::Outline;
 use gatun_offload::{FlowFilter, Target as _, feed_policy};
+use gatun_wire::text::counted;
 use gatun_worker::Handle;
 use gatun_worker::offload::ReleaseAll;
+use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
@@ -64,6 +67,7 @@ pub(crate) struct FastPathOrders {
     /// True if the kernel keeps its sessions when the daemon is stopped.
     keeps_at_stop: Arc<AtomicBool>,
     status: Shared,
+    stateless: StatelessNames,
 }
 
 impl FastPathManager {
@@ -106,6 +110,7 @@ impl FastPathManager {
                 tcp_packets: settings.fastpath.tcp_packets,
                 ..feed_policy(settings.fastpath.udp_packets)
             },
+            events: events.clone(),
         };
         let sandbox = sandbox.clone();
         let body = move || {
@@ -117,7 +122,9 @@ impl FastPathManager {
             .spawn(body)
             .context("cannot start the thread of the kernel fast path")?;
         let keeps_at_stop = Arc::new(AtomicBool::new(settings.fastpath.keeps_at_stop));
-        let orders = FastPathOrders { orders: Orders(orders), keeps_at_stop, status: status.clone() };
+        let stateless = stateless_names(&settings.fastpath, &settings.plan);
+        let orders =
+            FastPathOrders { orders: Orders(orders), keeps_at_stop, status: status.clone(), stateless };
         let on = On { orders, control, progress, _locks: (attachment.lock, lock), helper, pins };
         Ok(FastPathManager { on: Some(on), status })
     }
@@ -173,8 +180,22 @@ impl FastPathOrders {
     }
 
     /// Leaves flows that match to the engines, and all stateless packets, until it is called with `None`.
-    pub(crate) fn exclude(&self, filter: Option<FlowFilter>) {
-        self.orders.exclude(filter);
+    /// Returns which packets the kernel translated before.
+    pub(crate) fn exclude(&self, filter: Option<FlowFilter>) -> EarlierTranslator {
+        let Some(filter) = filter else {
+            self.orders.exclude(None);
+            return Arc::new(|_| None);
+        };
+        let is_on = self.status.get().state == types::FastPathState::On;
+        let of_instance =
+            || "the kernel translated plain packets of this instance until the trace began".to_owned();
+        self.orders.exclude_traced(filter, find_traced, (&self.stateless, is_on.then(of_instance)))
+    }
+
+    /// Says that the kernel translates the packets of a stateless instance. `None` if it does not.
+    pub(crate) fn stateless_translator(&self, name: &Name) -> Option<String> {
+        let is_on = self.status.get().state == types::FastPathState::On && self.stateless.contains(name);
+        is_on.then(|| "the kernel translates plain TCP and UDP packets of this instance".to_owned())
     }
 
     /// Says who translates the packets of a session that was given to the kernel.
@@ -192,6 +213,7 @@ impl FastPathOrders {
     /// `outline` is that of an engine that has the plan.
     pub(crate) fn set(&self, settings: &FastPathSettings, plan: &Arc<Plan>, outline: &Outline) {
         self.keeps_at_stop.store(settings.keeps_at_stop, Relaxed);
+        self.stateless.set(settings.kernel, plan, &settings.excluded_siit);
         let mut own = settings_of(settings, plan);
         number_prefixes(&mut own, plan, outline);
         let (plan, excluded_siit) = (Arc::clone(plan), settings.excluded_siit.clone());
@@ -202,6 +224,26 @@ impl FastPathOrders {
 /// Bytes of memory of the manager of a number of sessions.
 pub(crate) fn manager_bytes(sessions_max: u32) -> u64 {
     ManagerOf::<Kernel>::memory_bytes(sessions_max)
+}
+
+/// Stateless instances that the kernel is to have.
+fn stateless_names(settings: &FastPathSettings, plan: &Plan) -> StatelessNames {
+    let names = StatelessNames::default();
+    names.set(settings.kernel, plan, &settings.excluded_siit);
+    names
+}
+
+/// Finds the sessions in the kernel that match, with the time since each was given to it.
+fn find_traced(
+    target: &mut KernelTarget,
+    matches: &dyn Fn(&feed::Flow) -> bool,
+    found: &mut HashMap<SessionKey, String>,
+) {
+    found.extend(target.matching(matches).map(|(flow, since)| {
+        let since = counted(since.as_secs(), "second");
+        let told = format!("the kernel translated its packets for {since}, until the trace began");
+        ((flow.transport, flow.remote, flow.outside), told)
+    }));
 }
 
 /// Settings of the manager.
@@ -235,6 +277,7 @@ impl FastPathKind for Kernel {
     type Target = KernelTarget;
     type Start = Start;
     type Change = Change;
+    const NAMES: [&'static str; 2] = ["fastpath", "the kernel"];
 
     fn begin(
         Start { progress, plan, excluded_siit, status, watched }: Start,

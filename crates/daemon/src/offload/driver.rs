@@ -5,7 +5,7 @@
 //! ```
 //! [`FastPathKind`] is what a kind adds: its target, its settings, its state for the API.
 
-use crate::ANSWER_MAX;
+use crate::{ANSWER_MAX, Event};
 use gatun_nat::Plan;
 use gatun_nat::feed::{FeedPolicy, memory_bytes};
 use gatun_nat::reconfigure::Outline;
@@ -45,6 +45,8 @@ pub(crate) trait FastPathKind: Sized + 'static {
     type Start: Send;
     /// Settings of a reload.
     type Change: Send;
+    /// Name of the section, and of the target, for the log.
+    const NAMES: [&'static str; 2];
 
     /// Works until the manager may begin. Returns whether it may. The clock is that of the turns.
     fn is_prepared(_start: &mut Self::Start, _target: &mut Self::Target, _now: Duration) -> bool {
@@ -90,7 +92,6 @@ pub(crate) enum Order<K: FastPathKind> {
     /// Leave flows that match to the engines. `None`: no longer.
     Exclude(Option<FlowFilter>),
     /// Do something with the target.
-    #[cfg_attr(not(feature = "dpdk"), expect(dead_code, reason = "only P4 switches need it"))]
     Target(TargetOrder<K>),
     /// End. Remove all sessions before, unless they are to stay.
     Stop { keeps: bool, done: SyncSender<()> },
@@ -189,6 +190,7 @@ pub(crate) struct Driver<K: FastPathKind> {
     pub(crate) start: K::Start,
     pub(crate) settings: Settings,
     pub(crate) policy: FeedPolicy,
+    pub(crate) events: Sender<Event>,
 }
 
 /// Orders that came before the manager began.
@@ -201,7 +203,7 @@ struct PendingOrders<K: FastPathKind> {
 impl<K: FastPathKind> Driver<K> {
     /// Runs until an order ends it.
     pub(crate) fn run(self, orders: &Receiver<Order<K>>) {
-        let Driver { mut target, mut start, settings, policy } = self;
+        let Driver { mut target, mut start, settings, policy, events } = self;
         let began = Instant::now();
         let Some(early) = wait::<K>(&mut start, &mut target, (orders, began)) else { return };
         let generation = crate::takeover::clock_ms();
@@ -211,7 +213,7 @@ impl<K: FastPathKind> Driver<K> {
         let Some(engines) = engines.collect::<Option<Vec<_>>>() else { return K::give_up(&start, &target) };
         let kind = K::begin(start, &target, &early.workers, &settings);
         let guard = Guard(Some(kind.end_of_panic(&target)));
-        let mut running = Running { manager: Manager::new(engines, target, settings), kind, began };
+        let mut running = Running { manager: Manager::new(engines, target, settings), kind, began, events };
         if let Some(change) = early.change {
             running.kind.set(&mut running.manager, *change);
         }
@@ -260,6 +262,7 @@ struct Running<K: FastPathKind> {
     manager: ManagerOf<K>,
     kind: K,
     began: Instant,
+    events: Sender<Event>,
 }
 
 impl<K: FastPathKind> Running<K> {
@@ -278,7 +281,10 @@ impl<K: FastPathKind> Running<K> {
                 Ok(Order::Set(change, done)) => {
                     let is_off = self.kind.set(&mut self.manager, *change);
                     // The answer follows when the target has no more of the sessions that are excluded.
-                    self.turn_until(if is_off { Manager::is_drained } else { Manager::is_settled });
+                    if !self.turn_until(if is_off { Manager::is_drained } else { Manager::is_settled }) {
+                        // The main thread is gone only if the process is ending.
+                        let _ = self.events.send(Event::Failure(late::<K>()));
+                    }
                     // The state for the API, too.
                     self.turn();
                     let _ = done.send(());
@@ -307,13 +313,14 @@ impl<K: FastPathKind> Running<K> {
         self.kind.set_traced(&mut self.manager, is_traced);
     }
 
-    /// Works until something holds, at most [`DRAIN_MAX`].
-    fn turn_until(&mut self, holds: impl Fn(&ManagerOf<K>) -> bool) {
+    /// Works until something holds, at most [`DRAIN_MAX`]. Returns whether it does.
+    fn turn_until(&mut self, holds: impl Fn(&ManagerOf<K>) -> bool) -> bool {
         let begin = Instant::now();
         while !holds(&self.manager) && begin.elapsed() < DRAIN_MAX {
             let wait = self.turn();
             std::thread::sleep(wait.min(Duration::from_millis(1)));
         }
+        holds(&self.manager)
     }
 
     fn stop(&mut self, keeps: bool) {
@@ -325,6 +332,16 @@ impl<K: FastPathKind> Running<K> {
         }
         self.kind.after_stop(&mut self.manager, keeps);
     }
+}
+
+/// Line for the log about a reload that does not wait any longer.
+fn late<K: FastPathKind>() -> String {
+    let [section, target] = K::NAMES;
+    format!(
+        "{section}: {target} has had sessions that the new configuration excludes for {} s after the reload; their \
+         ports stay unused until they are removed",
+        DRAIN_MAX.as_secs()
+    )
 }
 
 /// Rate of installations, over the last seconds.

@@ -4,11 +4,13 @@
 //!   credits       packets of stateless instances for the engines' counters
 //!   driver        thread with the offload manager: turns, reloads, stop
 //!   shared_state  state for the API
+//!   traced        what translated the packets of a trace before it
 //! ```
 
 mod credits;
 mod driver;
 mod shared_state;
+mod traced;
 
 #[cfg(feature = "dpdk")]
 pub(crate) use driver::Order;
@@ -19,3 +21,6 @@ pub(crate) use driver::{
 
 pub(crate) use credits::InstanceCredits;
 pub(crate) use shared_state::SharedState;
+#[cfg(feature = "dpdk")]
+pub(crate) use traced::key_of;
+pub(crate) use traced::{SessionKey, StatelessNames};

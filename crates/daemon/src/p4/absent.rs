@@ -3,7 +3,7 @@
 use crate::ports::Ports;
 use crate::sandbox::Sandbox;
 use crate::{Event, Settings};
-use gatun_api::types;
+use gatun_api::types::{self, Name};
 use gatun_config::Offload;
 use gatun_control::EarlierTranslator;
 use gatun_nat::reconfigure::Outline;
@@ -68,6 +68,10 @@ impl P4Orders {
     }
 
     pub(crate) fn translator_of(&self, _: &types::Session) -> String {
+        match *self {}
+    }
+
+    pub(crate) fn stateless_translator(&self, _: &Name) -> Option<String> {
         match *self {}
     }
 

@@ -7,14 +7,14 @@ use super::program;
 use super::stateless::{self, Stateless};
 use super::status::{self, Watch};
 use crate::offload::{
-    Driver, EndOfPanic, FastPathKind, ManagerOf, Order, Orders, SharedState, manager_settings,
-    number_prefixes,
+    Driver, EndOfPanic, FastPathKind, ManagerOf, Order, Orders, SessionKey, SharedState, StatelessNames,
+    manager_settings, number_prefixes,
 };
 use crate::ports::Ports;
 use crate::sandbox::{Calls, Sandbox};
 use crate::{Event, Settings};
 use anyhow::Context as _;
-use gatun_api::types;
+use gatun_api::types::{self, Name};
 use gatun_config::{Device, Offload, Port, SWITCHES_MAX};
 use gatun_control::EarlierTranslator;
 use gatun_ether::NeighbourReport;
@@ -28,10 +28,10 @@ use gatun_p4_controller::connection::{Connection, ConnectionConfig, Directory, T
 use gatun_p4_controller::program::{ConstantTos, Limits};
 use gatun_worker::Handle;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Interval of asking workers for their neighbours.
@@ -42,8 +42,6 @@ const WAKE_EVERY: Duration = Duration::from_secs(1);
 const NO_LEASE: Duration = Duration::from_secs(60);
 /// Longest time at the start to remove entries of an earlier process whose sessions have ended.
 const CLEAR_MAX: Duration = Duration::from_secs(10);
-/// Sessions that a trace knows to have been in a switch.
-const TRACED_MAX: usize = 65_536;
 /// Election IDs of a process, in each millisecond.
 const CONNECTIONS_PER_MS: u64 = 4096;
 
@@ -70,6 +68,8 @@ pub(crate) struct P4Orders {
     keeps_at_stop: Arc<AtomicBool>,
     devices: Arc<[(String, Device)]>,
     opened: Arc<Offload>,
+    status: SharedState<types::Offload>,
+    stateless: StatelessNames,
 }
 
 /// Other settings.
@@ -130,6 +130,7 @@ impl P4Manager {
             start: p4,
             settings: settings_of(Some(offload), &settings.plan),
             policy: FeedPolicy { tcp_packets: offload.tcp_packets, ..feed_policy(offload.udp_packets) },
+            events: events.clone(),
         };
         let (orders, received) = channel();
         let sandbox = sandbox.clone();
@@ -143,7 +144,10 @@ impl P4Manager {
             .context("cannot start the thread of the P4 switches")?;
         let keeps_at_stop = Arc::new(AtomicBool::new(offload.keeps_at_stop));
         let opened = Arc::new(offload.clone());
-        let orders = P4Orders { orders: Orders(orders), keeps_at_stop, devices, opened };
+        let stateless = StatelessNames::default();
+        stateless.set(true, &settings.plan, &offload.excluded_siit);
+        let (orders, status_of) = (Orders(orders), status.clone());
+        let orders = P4Orders { orders, keeps_at_stop, devices, opened, status: status_of, stateless };
         Ok(P4Manager { on: Some(On { orders, discards: !fits, is_settled }), status })
     }
 
@@ -212,19 +216,22 @@ impl P4Orders {
             self.orders.exclude(None);
             return Arc::new(|_| None);
         };
-        let filter: Arc<dyn Fn(&Flow) -> bool + Send + Sync> = filter.into();
-        let earlier = Arc::new(Mutex::new(HashMap::new()));
-        let (matches, found) = (Arc::clone(&filter), Arc::clone(&earlier));
-        self.orders.send(Order::Target(Box::new(move |target: &mut Switches<Connection>| {
-            let traced = target.present(&*matches).take(TRACED_MAX);
-            let named = traced.filter_map(|(key, having)| Some((key, status::earlier_translators(having)?)));
-            found.lock().unwrap_or_else(PoisonError::into_inner).extend(named);
-        })));
-        self.orders.exclude(Some(Box::new(move |flow| filter(flow))));
-        Arc::new(move |session| {
-            let earlier = earlier.lock().unwrap_or_else(PoisonError::into_inner);
-            earlier.get(&status::key_of(session)?).cloned()
-        })
+        let of_instance = self.stateless_switches().map(|(switches, _)| {
+            format!("{switches} translated plain packets of this instance until the trace began")
+        });
+        self.orders.exclude_traced(filter, find_traced, (&self.stateless, of_instance))
+    }
+
+    /// Says which switches translate the packets of a stateless instance. `None` if none does.
+    pub(crate) fn stateless_translator(&self, name: &Name) -> Option<String> {
+        let (switches, are_many) = self.stateless_switches().filter(|_| self.stateless.contains(name))?;
+        let verb = if are_many { "translate" } else { "translates" };
+        Some(format!("{switches} {verb} plain packets of this instance"))
+    }
+
+    /// Switches that have the stateless instances.
+    fn stateless_switches(&self) -> Option<(String, bool)> {
+        status::stateless_switches(&self.status.get())
     }
 
     /// Sets another configuration after its plan was applied. `outline` is that of an engine that has the
@@ -238,7 +245,9 @@ impl P4Orders {
         let mut own = settings_of(offload.as_ref(), &settings.plan);
         number_prefixes(&mut own, &settings.plan, outline);
         let view = host_view(settings, &self.opened, &self.devices);
+        let is_on = offload.is_some();
         let excluded_siit = offload.map_or_else(Vec::new, |offload| offload.excluded_siit);
+        self.stateless.set(is_on, &settings.plan, &excluded_siit);
         self.orders.set(Change { settings: own, view, plan: Arc::clone(&settings.plan), excluded_siit });
     }
 
@@ -279,6 +288,20 @@ impl P4Orders {
             .recv_timeout(crate::ANSWER_MAX)
             .unwrap_or_else(|_| Err("the thread of the switches does not answer".to_owned()))
     }
+}
+
+/// Finds the sessions in switches that match, with the switches that have each.
+fn find_traced(
+    target: &mut Switches<Connection>,
+    matches: &dyn Fn(&Flow) -> bool,
+    found: &mut HashMap<SessionKey, String>,
+) {
+    let traced = target.present(matches);
+    found.extend(
+        traced.filter_map(|(key, having)| {
+            Some((status::session_of(&key)?, status::earlier_translators(having)?))
+        }),
+    );
 }
 
 fn set_gone(target: &mut Switches<Connection>, name: &str) -> Result<(), String> {
@@ -377,6 +400,7 @@ impl FastPathKind for P4 {
     type Target = Switches<Connection>;
     type Start = P4;
     type Change = Change;
+    const NAMES: [&'static str; 2] = ["offload", "a switch"];
 
     fn is_prepared(start: &mut P4, target: &mut Switches<Connection>, now: Duration) -> bool {
         start.began = Instant::now() - now;

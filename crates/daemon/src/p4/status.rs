@@ -3,16 +3,16 @@
 use super::entries::SwitchEntries;
 use super::stateless::Stateless;
 use crate::Event;
-use crate::offload::{InstallRate, PUBLISH_EVERY, SharedState};
+use crate::offload::{InstallRate, PUBLISH_EVERY, SessionKey, SharedState};
 use gatun_api::types::{self, Counter, FastPathState, OffloadSwitch, SwitchPhase};
 use gatun_config::Offload;
 use gatun_io_ether::switch_reason;
-use gatun_nat::plan::Transport;
 use gatun_offload::Status;
 use gatun_p4_controller::connection::Connection;
 use gatun_p4_controller::flow::Key;
 use gatun_p4_controller::{Phase, SwitchStatus, Switches};
 use gatun_wire::text::counted;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
@@ -157,14 +157,29 @@ impl Watch {
 
 /// Key of the packets to the inside of a session.
 pub(super) fn key_of(session: &types::Session) -> Option<Key> {
-    let transport = match session.protocol {
-        types::Protocol::Tcp => Transport::Tcp,
-        types::Protocol::Udp => Transport::Udp,
-        types::Protocol::Icmp => Transport::Icmp,
-        types::Protocol::Other => return None,
+    let (transport, remote, outside) = crate::offload::key_of(session)?;
+    let of = |(address, port): (Ipv4Addr, u16)| (address.into(), port);
+    Some(Key { source: of(remote), destination: of(outside), transport })
+}
+
+/// Session of packets to the inside.
+pub(super) fn session_of(key: &Key) -> Option<SessionKey> {
+    let of = |(address, port): (IpAddr, u16)| match address {
+        IpAddr::V4(address) => Some((address, port)),
+        IpAddr::V6(_) => None,
     };
-    let source = (session.remote.into(), session.remote_port);
-    Some(Key { source, destination: (session.outside.into(), session.outside_port), transport })
+    Some((key.transport, of(key.source)?, of(key.destination)?))
+}
+
+/// Switches that have the stateless instances, and whether it is more than one.
+pub(super) fn stateless_switches(offload: &types::Offload) -> Option<(String, bool)> {
+    let is_empty = offload.mappings == 0 && offload.mappings_left > 0;
+    if is_empty || offload.mappings_error.is_some() {
+        return None;
+    }
+    let ready = offload.switches.iter().filter(|switch| switch.phase == SwitchPhase::Ready);
+    let ready: Vec<&str> = ready.map(|switch| &*switch.name).collect();
+    Some((switches(&ready)?, ready.len() > 1))
 }
 
 /// Says which switches have had a session for how long.

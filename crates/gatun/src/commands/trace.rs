@@ -22,7 +22,9 @@ Subscriber, session and drop reason are determined before translation.
 
 An active trace sends each packet through the slow path, one by one. It stops after --count packets or \
 --seconds. Without a trace, there is no cost. During a trace, Gatun itself translates matching sessions and \
-all stateless packets, also if the kernel ([fastpath]) or a P4 switch ([[offload]]) does so otherwise.
+all stateless packets, also if the kernel ([fastpath]) or a P4 switch ([[offload]]) does so otherwise. If \
+these have more than 4096 matching sessions, it is a sample of the sessions: a filter avoids that. The \
+trace says of each packet which of them translated such packets before, and how large the sample is.
 
 Examples:
   gatun trace --subscriber 2001:db8:1::/64 --protocol tcp

@@ -4,6 +4,7 @@ use crate::config::{FastPathConfig, Hook};
 use crate::error::{FastPathError, step};
 use crate::link::{HookOf, ProgramLink, detach_pinned, pin};
 use crate::maps::NAMES;
+use crate::others::LINK;
 use crate::pins::unpin;
 use crate::program::{self, NAME};
 use crate::programs::{PlaceNames, Programs};
@@ -15,8 +16,6 @@ use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
-/// Name of the pinned link in the folder of pins.
-const LINK: &str = "link";
 /// Priority of the filter. No other program uses it, so a filter there is one of another version of Gatun.
 const PRIORITY: u16 = 0x6761;
 

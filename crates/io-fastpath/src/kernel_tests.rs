@@ -16,7 +16,10 @@ for round in 1 2 3 4; do for module in /modules/*; do insmod $module 2>/dev/null
 PROPTEST_CASES=4 tests exactness_tests:: --skip tests::wire:: --skip tests::nat >/dev/ttyS1 2>&1
 echo \"status $?\" >/dev/ttyS1
 export GATUN_LAB=guest GATUN_CLIENT_LINK=vlan-on-bond
-tests --test-threads=1 --nocapture link_tests:: >/dev/ttyS1 2>&1
+unshare -n -m sh -c 'mount -t tmpfs run /run
+exec tests --nocapture that_devices_have_joined_as_lists' >/dev/ttyS1 2>&1
+echo \"status of lists $?\" >/dev/ttyS1
+tests --nocapture over_the_links_that_hosts_have >/dev/ttyS1 2>&1
 echo \"status of links $?\" >/dev/ttyS1
 poweroff -f
 ";
@@ -32,10 +35,12 @@ fn check(series: &'static str) {
     files.add_program("bin/tests", &std::env::current_exe().unwrap());
     files.add_program("bin/busybox", &find_program("busybox").unwrap());
     files.add_program("sbin/ip", &find_program("ip").unwrap());
+    files.add_program("sbin/ethtool", &find_program("ethtool").unwrap());
     let MachineEnd { report, console } = machine.run(files);
     println!("Linux {series}:\n{report}");
     let random = "random_packets_become_the_bytes_of_the_engine_or_stay_as_they_are ... ok";
     assert!(report.contains("\nstatus 0\n") && report.contains(random), "Linux {series}: {console}");
+    assert!(report.contains("\nstatus of lists 0\n"), "Linux {series}: {console}");
     let over_links = report.contains("VlanOnBond, ") && report.ends_with("\nstatus of links 0\n");
     assert!(over_links, "Linux {series}: {console}");
 }

@@ -10,6 +10,7 @@
 //!   entries    the hash table of the sessions, in memory that the program shares
 //!   stateless, stateless_maps   mappings of stateless instances, in tries
 //!   xdp        the program at network interfaces
+//!   others     pins of ended processes in other folders
 //!   attach     the programs' places, for a process that attaches them again, too
 //!   program, programs, link, pins, maps, layout, sys    below these
 //! ```
@@ -29,6 +30,7 @@ mod layout;
 mod link;
 mod maps;
 mod open;
+mod others;
 mod pins;
 mod program;
 mod programs;
@@ -38,10 +40,12 @@ mod sys;
 mod table;
 mod xdp;
 
-// The tests of `wire` use the module by this name.
+// The tests of `wire` use the modules by these names.
 #[cfg(test)]
-#[path = "exactness_tests/beside_wire.rs"]
+#[path = "../../wire/tests/support/beside.rs"]
 mod common;
+#[cfg(test)]
+use exactness_tests::beside_wire;
 #[cfg(test)]
 mod exactness_tests;
 #[cfg(test)]
@@ -63,6 +67,7 @@ pub use instance::Instance;
 pub use layout::WORKERS_MAX;
 pub use link::ProgramLink;
 pub use open::{Adoption, FastPath, mount_bpffs};
+pub use others::pins_elsewhere;
 pub use programs::{PlaceNames, Programs};
 pub use stateless::{Mapping, Network, Stateless, StatelessPlan, StatelessSet, Ways};
 pub use table::{DirectionUse, FlowUse, Refusal, SlotId, StatelessTraffic, Table, Traffic};

@@ -130,7 +130,7 @@ impl ProgramLink {
     }
 
     /// The link that is pinned at a path.
-    fn pinned(path: &Path) -> io::Result<ProgramLink> {
+    pub(crate) fn pinned(path: &Path) -> io::Result<ProgramLink> {
         let path = path_of(path)?;
         let mut attr = Object { path: path.as_ptr() as u64, file: 0, flags: 0 };
         // SAFETY: the layout of OBJ_GET; the path is as in `pin`. It returns a file.
@@ -154,7 +154,12 @@ impl ProgramLink {
     /// Returns true as long as the link holds its program at an interface: nobody has detached it, and the
     /// interface exists. Needs no capability.
     pub fn is_attached(&self) -> bool {
-        info(self.0.as_fd()).is_ok_and(|info: LinkInfo| info.interface != 0)
+        self.interface().is_some()
+    }
+
+    /// Number of the interface at which the link holds its program.
+    pub(crate) fn interface(&self) -> Option<u32> {
+        info(self.0.as_fd()).ok().map(|info: LinkInfo| info.interface).filter(|interface| *interface != 0)
     }
 
     /// Another file of the link.

@@ -239,6 +239,11 @@ impl Table {
         }
     }
 
+    /// Time of a session's installation. `None` if it was removed.
+    pub fn installed(&self, id: SlotId) -> Option<KernelTime> {
+        self.session(id).map(|[outbound, _]| KernelTime(outbound.installed.load(Relaxed)))
+    }
+
     /// Use of a session, which is left as it is. `None` if it was removed.
     pub fn peek(&self, id: SlotId) -> Option<FlowUse> {
         self.session(id).map(|session| flow_use(session, |counter| counter.load(Relaxed)))

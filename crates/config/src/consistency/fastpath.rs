@@ -4,6 +4,7 @@ use crate::config::Config;
 use crate::problem::Problems;
 use crate::sections::Sections;
 use crate::sections::fastpath::{FastPath, RawFastPath};
+use crate::sections::port::DeviceMode;
 
 /// Settings with the instances that are excluded.
 pub(super) fn settings(read: &Sections) -> FastPath {
@@ -32,13 +33,28 @@ pub(super) fn check(config: &mut Config, raw: Option<&RawFastPath>, problems: &m
     } else if config.ports.len() > 1 {
         "the kernel translates at one device only, and there are several ports"
     } else {
-        return;
+        return check_stop(config, raw, problems);
     };
     config.fastpath.kernel = false;
     problems.warn(
         raw.span.clone(),
         format!("[fastpath] has no effect: {why}"),
         "remove the section, or write `kernel = \"off\"`",
+    );
+}
+
+/// Warns of sessions that are to stay in the kernel over a stop which takes their device away.
+fn check_stop(config: &Config, raw: &RawFastPath, problems: &mut Problems) {
+    let created = config.ports.iter().find(|port| port.mode == DeviceMode::Create);
+    let Some(port) = created.filter(|_| config.fastpath.keeps_at_stop) else { return };
+    problems.warn(
+        raw.on_stop.clone(),
+        format!(
+            "`on_stop = \"keep\"`: Gatun creates {device}, and a stop by SIGTERM removes it: the kernel \
+             translates nothing until the next start, which finds the sessions again",
+            device = port.device
+        ),
+        "for a restart without loss, create the device yourself and write `mode = \"attach\"` in [[port]]",
     );
 }
 

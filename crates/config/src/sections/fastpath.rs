@@ -84,6 +84,8 @@ const MAPPING_BYTES: u64 = 320;
 pub(crate) struct RawFastPath {
     pub(crate) settings: FastPath,
     pub(crate) xdp: Vec<Spanned<String>>,
+    /// Place of `on_stop`.
+    pub(crate) on_stop: Range<usize>,
     pub(crate) span: Range<usize>,
 }
 
@@ -113,5 +115,5 @@ pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> RawFastPath {
         excluded: Vec::new(),
         excluded_siit: Vec::new(),
     };
-    RawFastPath { settings, xdp, span: table.span.clone() }
+    RawFastPath { settings, xdp, on_stop: table.span_of("on_stop"), span: table.span.clone() }
 }

@@ -132,7 +132,10 @@ pub(crate) fn open(
     directory: FastPathDirectory,
     (keeps, fits): (bool, bool),
     user: Option<&User>,
+    notes: &mut Vec<String>,
 ) -> OpenedFastPath {
+    notes
+        .extend(device.into_iter().flat_map(|device| remove_elsewhere(&settings.fastpath.directory, device)));
     let why = match (directory, device) {
         (FastPathDirectory::Unwanted, device) => {
             remove_left(&settings.fastpath.directory, device.map(String::as_str));
@@ -170,12 +173,33 @@ fn check_clock(offsets: &str) -> Result<(), FastPathError> {
 
 /// Detaches the program of a previous process that had a fast path.
 fn remove_left(directory: &Path, device: Option<&str>) {
-    if let Some(device) = device
-        && pins(directory, device).is_dir()
-    {
-        // If it fails, the program stops translating when its lease has run out.
-        let _ = gatun_io_fastpath::detach(device, Some(&pins(directory, device)));
-    }
+    let Some(device) = device else { return };
+    // A filter has no pin: its tables may be in another directory.
+    let pins = Some(pins(directory, device)).filter(|pins| pins.is_dir());
+    // If it fails, the program stops translating when its lease has run out.
+    let _ = gatun_io_fastpath::detach(device, pins.as_deref());
+}
+
+/// Detaches programs of ended processes at the device whose tables are in other directories. Returns lines
+/// for the log.
+fn remove_elsewhere(directory: &Path, device: &str) -> Vec<String> {
+    let elsewhere = gatun_io_fastpath::pins_elsewhere(device, &pins(directory, device));
+    let ended = elsewhere.iter().filter_map(|pins| {
+        // A daemon that runs has locked its directory: the device is one of its own network namespace.
+        let directory = pins.parent()?;
+        let _lock = lock(directory).ok()?;
+        let place = directory.display();
+        Some(match gatun_io_fastpath::detach(device, Some(pins)) {
+            Ok(()) => format!(
+                "kernel fast path: detached the program of an earlier process, whose tables were in {place}"
+            ),
+            Err(error) => format!(
+                "kernel fast path: the program of an earlier process, whose tables are in {place}, may \
+                 translate until its lease expires: {error}"
+            ),
+        })
+    });
+    ended.collect()
 }
 
 /// Folder of the pins of a device.

@@ -42,6 +42,17 @@ impl KernelTarget {
         self.table.control().set_lease(self.lease);
     }
 
+    /// Sessions that match, each with the time since it was given to the kernel.
+    pub(super) fn matching<'a>(
+        &'a self,
+        matches: &'a dyn Fn(&feed::Flow) -> bool,
+    ) -> impl Iterator<Item = (feed::Flow, Duration)> {
+        let now = KernelTime::now();
+        let all = self.table.iter().map(|(id, flow)| (id, offloaded(&flow).session.flow));
+        let wanted = all.filter(|(_, flow)| matches(flow));
+        wanted.filter_map(move |(id, flow)| Some((flow, now.since(self.table.installed(id)?))))
+    }
+
     /// Time for which the program translates without a renewal.
     pub(super) fn lease_left(&self) -> Duration {
         self.lease.since(KernelTime::now())

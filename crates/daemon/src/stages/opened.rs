@@ -37,11 +37,13 @@ impl Opened {
         let Prepared { start, session_store, fastpath: (directory, fits), .. } = &mut listening.prepared;
         let (kept, user) = ((session_store.is_some(), *fits), start.user.as_ref());
         let directory = std::mem::replace(directory, FastPathDirectory::Unwanted);
-        let mut fastpath = fastpath::open(&start.settings, ports.names.first(), directory, kept, user);
+        let mut notes = Vec::new();
+        let device = ports.names.first();
+        let mut fastpath = fastpath::open(&start.settings, device, directory, kept, user, &mut notes);
         fastpath.start_helper((start.user, &start.sandbox), &start.sender);
         // The check needs the devices, and the right to read netfilter's rules.
         let start = &mut listening.prepared.start;
-        start.notes.extend(fastpath.notes());
+        start.notes.extend(notes.into_iter().chain(fastpath.notes()));
         let rights = (start.user, &start.sandbox);
         let health = Health::open(&start.settings, &ports, rights, (&start.sender, &mut start.notes))?;
         start.notes.extend(start.look.take().map(|look| look()).unwrap_or_default());

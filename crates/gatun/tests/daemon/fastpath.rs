@@ -372,6 +372,17 @@ fn private_ipv4_is_translated_in_the_kernel_and_an_instance_can_be_left_out() {
     });
 }
 
+/// Sentences of `gatun explain` about a stateless packet, and of `gatun trace` about ten.
+fn stateless_ways(net: &Topology) -> (String, String) {
+    let said = |arguments: &[&str]| String::from_utf8(gatun(arguments.iter().copied()).stdout).unwrap();
+    let explained = said(&["explain", "[2001:db8:1::2]:5151", &format!("[{SERVER}]:7777"), "udp"]);
+    let flow = numbered(net, "20", "5151");
+    let traced = said(&["trace", "--port", "5151", "--count", "10"]);
+    flow.signal(Signal::TERM).unwrap();
+    counts(flow);
+    (explained, traced)
+}
+
 #[test]
 fn a_stateless_instance_is_translated_in_the_kernel_and_counted() {
     in_lab("fastpath::a_stateless_instance_is_translated_in_the_kernel_and_counted", || {
@@ -385,9 +396,16 @@ fn a_stateless_instance_is_translated_in_the_kernel_and_counted() {
             tcp_copy(&net.client, &net.server, "TCP4-LISTEN:5001,reuseaddr", &format!("TCP6:[{SERVER}]:5001"))
         };
         copy();
-        let translated = translated_beyond(100);
+        translated_beyond(100);
         is_accounted();
+        let (ways, traced) = stateless_ways(&net);
+        assert!(ways.contains("the kernel translates plain TCP and UDP packets of this instance"), "{ways}");
+        let says = "the kernel translated plain packets of this instance until the trace began";
+        assert!(traced.matches(says).count() >= 10, "{traced}");
+        let translated = translated_beyond(100);
         daemon.reload(&with("fastpath = false\n"), "reload: done");
+        let (ways, traced) = stateless_ways(&net);
+        assert!(!ways.contains("kernel") && !traced.contains("kernel"), "{ways}{traced}");
         let passed = packets("no_entry");
         copy();
         wait("the packets beside the kernel", 5, || packets("no_entry") > passed + 100);
@@ -412,6 +430,9 @@ fn a_trace_sees_the_packets_of_a_session_that_the_kernel_had() {
         assert!(traced.status.success(), "{}", String::from_utf8_lossy(&traced.stderr));
         let traced = String::from_utf8(traced.stdout).unwrap();
         assert!(traced.matches("5151").count() >= 300, "{traced}");
+        let says = traced.matches("the kernel translated its packets for ").count();
+        // The first ones may have been on their way.
+        assert!(says >= 290 && traced.contains("until the trace began"), "{traced}");
         // A public port or a time may contain these digits.
         let mut numbers = traced.split(|c: char| !c.is_ascii_digit());
         assert!(numbers.all(|number| number != "5152"), "{traced}");
@@ -464,6 +485,40 @@ fn the_next_daemon_removes_sessions_that_are_not_its_own() {
 }
 
 #[test]
+fn a_program_whose_tables_are_in_another_directory_is_detached_at_the_start() {
+    in_lab("fastpath::a_program_whose_tables_are_in_another_directory_is_detached_at_the_start", || {
+        let net = network();
+        let _server = echo(&net.server).unwrap();
+        let elsewhere = config().replace("[fastpath]\n", "[fastpath]\ndirectory = \"/run/gatun/other\"\n");
+        let off = config().replace("kernel = \"auto\"", "kernel = \"off\"");
+        let says = |daemon: &Daemon, directory: &str| {
+            // Before Linux 6.6, there is no link: the filter is replaced, or deleted.
+            if hook() == "tcx" {
+                daemon.says(&format!(
+                    "detached the program of an earlier process, whose tables were in {directory}"
+                ));
+            }
+        };
+        let daemon = Daemon::start(&net, &config());
+        let flow = numbered(&net, "120", "5151");
+        wait("the flow in the kernel", 5, || packets("translated") > 100);
+        kill(daemon);
+        let daemon = Daemon::start(&net, &elsewhere);
+        says(&daemon, "/run/gatun/fastpath");
+        // The former program would translate the packets until its lease expires, after ten seconds.
+        wait("the flow in other tables", 5, || sessions() == 1 && packets("translated") > 100);
+        kill(daemon);
+        let daemon = Daemon::start(&net, &off);
+        says(&daemon, "/run/gatun/other");
+        let received = || show("status")["received"]["packets"].as_u64().unwrap();
+        wait("the flow in the engine", 5, || received() > 1000);
+        flow.signal(Signal::TERM).unwrap();
+        counts(flow);
+        daemon.stop(Signal::TERM);
+    });
+}
+
+#[test]
 fn sessions_stay_in_the_kernel_over_a_stop_if_configured() {
     in_lab("fastpath::sessions_stay_in_the_kernel_over_a_stop_if_configured", || {
         let net = network();
@@ -480,6 +535,32 @@ fn sessions_stay_in_the_kernel_over_a_stop_if_configured() {
         daemon.says("1 session of the previous process stay");
         let (sent, back) = counts(flow);
         assert!(sent > 1000 && sent == back, "{back} of {sent}");
+        daemon.stop(Signal::TERM);
+    });
+}
+
+#[test]
+fn a_created_device_goes_at_a_stop_and_the_next_daemon_finds_its_sessions_in_the_kernel() {
+    let name = "a_created_device_goes_at_a_stop_and_the_next_daemon_finds_its_sessions_in_the_kernel";
+    in_lab(&format!("fastpath::{name}"), || {
+        let net = network();
+        let _server = echo(&net.server).unwrap();
+        let config = format!("{CREATE}{FASTPATH}on_stop = \"keep\"\n{NAT64}");
+        let daemon = Daemon::start(&net, &config);
+        let mut check = net.translator.command(program());
+        let checked = gatun_testkit::output(check.arg("check").arg(daemon.file())).unwrap();
+        let checked = String::from_utf8_lossy(&checked.stderr).into_owned();
+        assert!(checked.contains("a stop by SIGTERM removes it"), "{checked}");
+        let flow = numbered(&net, "60", "5151");
+        wait("the flow in the kernel", 5, || packets("translated") > 100);
+        daemon.stop(Signal::TERM);
+        assert!(net.translator.ip("link show nat64").is_err());
+        let daemon = Daemon::start(&net, &config);
+        daemon.says("1 session of the previous process stay");
+        let before = packets("translated");
+        wait("the flow in the kernel again", 5, || packets("translated") > before + 100);
+        flow.signal(Signal::TERM).unwrap();
+        counts(flow);
         daemon.stop(Signal::TERM);
     });
 }

@@ -295,7 +295,7 @@ fn tables_that_cannot_be_used_are_replaced_without_a_command() {
         ];
         for (spoil, why) in spoiled {
             let daemon = Daemon::start(&net, &config());
-            let flow = numbered(&net, "4", "5151");
+            let flow = numbered(&net, "120", "5151");
             wait("the flow in the kernel", 5, || packets("translated") > 100);
             kill(daemon);
             spoil();
@@ -305,6 +305,7 @@ fn tables_that_cannot_be_used_are_replaced_without_a_command() {
             assert!(said.contains(&line), "{said}");
             wait("the flow in the kernel", 5, || packets("translated") > 100);
             assert_eq!(show("fastpath")["state"], "on");
+            flow.signal(Signal::TERM).unwrap();
             assert!(counts(flow).1 > 100);
             daemon.stop(Signal::TERM);
         }

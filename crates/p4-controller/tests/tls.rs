@@ -9,11 +9,12 @@ mod memory_switch;
 use certificates::{Authority, Folder, VALID};
 use gatun_p4_controller::connection::{Connection, ConnectionConfig, TlsConfig, connect};
 use gatun_p4_controller::link::{Event, Link as _, Request};
-use gatun_p4_server::ServerTls;
+use gatun_p4_server::{HANDSHAKES_MAX, ServerTls};
 use gatun_tls::Directory;
 use memory_switch::{ANYWHERE, MemorySwitch, config};
 use std::fs;
-use std::net::SocketAddr;
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -181,6 +182,31 @@ fn a_side_without_tls_is_told_so() {
 
     let why = reason(secure_config(&MemorySwitch::new(), &folder));
     assert!(why.ends_with("it does not speak TLS 1.3"), "{why}");
+}
+
+/// Refused clients have a while to read the reason. If there are too many, the oldest have less.
+#[test]
+fn a_refused_client_is_counted_once() {
+    const CLIENTS: usize = HANDSHAKES_MAX + 4;
+    let authority = Authority::new();
+    let [own, other] = ["127.0.0.1", "controller.example"].map(|host| authority.folder(host, VALID));
+    let secure = SecureSwitch::new(&own);
+    let address = secure.switch.server.as_ref().unwrap().address();
+    let client = |_| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(b"no TLS, and nothing else that is known here").unwrap();
+        stream
+    };
+    let clients: Vec<TcpStream> = (0..CLIENTS).map(client).collect();
+    let begin = Instant::now();
+    while secure.failed() < CLIENTS as u64 {
+        assert!(begin.elapsed() < PATIENCE, "{} of {CLIENTS} are counted", secure.failed());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // The next client comes behind all of them.
+    wait_usable(&mut open(secure_config(&secure.switch, &other)));
+    assert_eq!(secure.failed(), CLIENTS as u64);
+    drop(clients);
 }
 
 #[test]

@@ -204,11 +204,35 @@ async fn accept(listener: TcpListener, security: Option<Arc<ServerTls>>, shared:
             && let Some(oldest) = handshakes.pop_front()
         {
             oldest.abort();
-            count(&shared.counts.handshakes_failed, 1);
         }
         let _ = stream.set_nodelay(true);
-        let (security, shared) = (security.clone(), Arc::clone(&shared));
-        handshakes.push_back(tokio::spawn(welcome(stream, remote, security, shared, Arc::clone(&places))));
+        let waiting = WaitingClient { shared: Arc::clone(&shared), has_succeeded: false };
+        let (security, places) = (security.clone(), Arc::clone(&places));
+        handshakes.push_back(tokio::spawn(welcome(stream, remote, security, waiting, places)));
+        // Who has sent a handshake already is not displaced by a burst of others.
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Client in its handshake, which has failed if this is dropped before the success. The task can be aborted
+/// anywhere, even before its begin.
+struct WaitingClient {
+    shared: Arc<Shared>,
+    has_succeeded: bool,
+}
+
+impl WaitingClient {
+    fn succeed(mut self) -> Arc<Shared> {
+        self.has_succeeded = true;
+        Arc::clone(&self.shared)
+    }
+}
+
+impl Drop for WaitingClient {
+    fn drop(&mut self) {
+        if !self.has_succeeded {
+            count(&self.shared.counts.handshakes_failed, 1);
+        }
     }
 }
 
@@ -217,20 +241,19 @@ async fn welcome(
     stream: TcpStream,
     remote: SocketAddr,
     security: Option<Arc<ServerTls>>,
-    shared: Arc<Shared>,
+    waiting: WaitingClient,
     places: Arc<Semaphore>,
 ) {
     let Some(security) = security else {
-        match tokio::time::timeout(HANDSHAKE_MAX, begin_of_http2(&stream)).await {
-            Ok(Ok(())) => admit(stream, shared, places),
-            _ => count(&shared.counts.handshakes_failed, 1),
+        if let Ok(Ok(())) = tokio::time::timeout(HANDSHAKE_MAX, begin_of_http2(&stream)).await {
+            admit(stream, waiting.succeed(), places);
         }
         return;
     };
     match security.accept(stream, remote).await {
-        Ok(stream) => admit(stream, shared, places),
+        Ok(stream) => admit(stream, waiting.succeed(), places),
         Err(refused) => {
-            count(&shared.counts.handshakes_failed, 1);
+            drop(waiting);
             refused.part().await;
         }
     }

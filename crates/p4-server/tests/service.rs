@@ -3,9 +3,7 @@
 #[allow(dead_code)]
 mod support;
 
-use gatun_p4_server::{
-    CONNECTIONS_MAX, Device, HANDSHAKES_MAX, MESSAGE_MAX, Memory, MemoryTarget, Program, Server, serve,
-};
+use gatun_p4_server::{CONNECTIONS_MAX, HANDSHAKES_MAX, MESSAGE_MAX};
 use gatun_p4runtime::p4::v1::entity::Entity as Kind;
 use gatun_p4runtime::p4::v1::p4_runtime_client::P4RuntimeClient;
 use gatun_p4runtime::p4::v1::set_forwarding_pipeline_config_request::Action as ConfigAction;
@@ -13,84 +11,15 @@ use gatun_p4runtime::p4::v1::stream_message_request::Update as FromController;
 use gatun_p4runtime::p4::v1::stream_message_response::Update as ToController;
 use gatun_p4runtime::p4::v1::update::Type;
 use gatun_p4runtime::p4::v1::{
-    CapabilitiesRequest, MasterArbitrationUpdate, PacketOut, ReadRequest, StreamMessageRequest,
-    StreamMessageResponse, TableEntry, Uint128,
+    CapabilitiesRequest, PacketOut, ReadRequest, StreamMessageRequest, TableEntry, Uint128, WriteRequest,
 };
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use support::controllers::{Bench, Controller, PATIENCE, arbitration, bench, run};
 use support::*;
-use tokio::sync::mpsc;
 use tokio::time::timeout;
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::Channel;
-use tonic::{Code, Streaming};
-
-const PATIENCE: Duration = Duration::from_secs(20);
-
-struct Bench {
-    server: Server,
-    memory: Arc<Mutex<Memory>>,
-    frames: SyncSender<Vec<u8>>,
-}
-
-fn bench() -> Bench {
-    let target = MemoryTarget::new(SPEC.as_bytes(), Program::of(&p4info()));
-    let memory = target.memory();
-    let (frames, receiver) = sync_channel(16);
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let server = serve(listener, None, (1, Device::new(target)), receiver).unwrap();
-    Bench { server, memory, frames }
-}
-
-struct Controller {
-    client: P4RuntimeClient<Channel>,
-    sender: mpsc::Sender<StreamMessageRequest>,
-    stream: Streaming<StreamMessageResponse>,
-}
-
-impl Controller {
-    /// Connects, and takes part in the arbitration.
-    async fn connect(bench: &Bench, election: u64) -> Controller {
-        let mut client =
-            P4RuntimeClient::connect(format!("http://{}", bench.server.address())).await.unwrap();
-        let (sender, receiver) = mpsc::channel(8);
-        let stream = client.stream_channel(ReceiverStream::new(receiver)).await.unwrap().into_inner();
-        let controller = Controller { client, sender, stream };
-        controller.arbitrate(election).await;
-        controller
-    }
-
-    async fn arbitrate(&self, election: u64) {
-        let election_id = Some(Uint128 { high: 0, low: election });
-        let update =
-            MasterArbitrationUpdate { device_id: 1, election_id, ..MasterArbitrationUpdate::default() };
-        self.send(FromController::Arbitration(update)).await;
-    }
-
-    async fn send(&self, update: FromController) {
-        self.sender.send(StreamMessageRequest { update: Some(update) }).await.unwrap();
-    }
-
-    async fn receive(&mut self) -> Result<ToController, tonic::Status> {
-        let message = timeout(PATIENCE, self.stream.message()).await.expect("an answer in time")?;
-        Ok(message.expect("the stream goes on").update.unwrap())
-    }
-
-    /// Code of the next arbitration message.
-    async fn status(&mut self) -> Code {
-        match self.receive().await.unwrap() {
-            ToController::Arbitration(update) => update.status.unwrap().code.into(),
-            other => panic!("{other:?}"),
-        }
-    }
-}
-
-fn run<T>(test: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test)
-}
+use tonic::Code;
 
 #[test]
 fn only_the_primary_controller_writes() {
@@ -115,7 +44,7 @@ fn only_the_primary_controller_writes() {
         first.client.set_forwarding_pipeline_config(pipeline).await.unwrap();
         let batch = write(vec![update(Type::Insert, known(1, 2, 3))]);
         assert_eq!(first.client.write(batch.clone()).await.unwrap_err().code(), Code::PermissionDenied);
-        first.client.write(gatun_p4runtime::p4::v1::WriteRequest { election_id, ..batch }).await.unwrap();
+        first.client.write(WriteRequest { election_id, ..batch }).await.unwrap();
     });
     assert_eq!(bench.memory.lock().unwrap().exact.len(), 1);
     assert_eq!((bench.server.counters().connections, bench.server.counters().updates), (2, 1));
@@ -250,4 +179,71 @@ fn silent_clients_take_no_place_and_replace_each_other() {
         silent[0].set_read_timeout(Some(PATIENCE)).unwrap();
         assert_eq!(silent[0].read(&mut [0; 1]).unwrap(), 0);
     });
+}
+
+/// Sends an arbitration message of a new controller, and returns it with the code of the answer.
+async fn arbitrated(bench: &Bench, device: u64, election: Option<(u64, u64)>) -> (Controller, Code) {
+    let mut controller = Controller::open(bench).await;
+    controller.send(FromController::Arbitration(arbitration(device, election))).await;
+    let code = match controller.receive().await {
+        Ok(ToController::Arbitration(update)) => update.status.unwrap().code.into(),
+        Ok(other) => panic!("{other:?}"),
+        Err(status) => status.code(),
+    };
+    (controller, code)
+}
+
+/// Writes an entry with an election number, which the table has already if this controller may write.
+async fn written(controller: &mut Controller, election: Option<(u64, u64)>) -> Code {
+    let election_id = election.map(|(high, low)| Uint128 { high, low });
+    let batch = WriteRequest { election_id, ..write(vec![update(Type::Insert, known(1, 2, 3))]) };
+    controller.client.write(batch).await.map_or_else(|status| status.code(), |_| Code::Ok)
+}
+
+#[test]
+fn impossible_arbitration_messages_change_nothing_and_the_largest_number_is_a_number() {
+    const LARGEST: (u64, u64) = (u64::MAX, u64::MAX);
+    let bench = bench();
+    run(async {
+        for device in [0, 2, u64::MAX] {
+            assert_eq!(arbitrated(&bench, device, Some(LARGEST)).await.1, Code::NotFound);
+        }
+        // Without a number, or with zero: never the primary.
+        let (mut none, code) = arbitrated(&bench, 1, None).await;
+        let (mut zero, zero_code) = arbitrated(&bench, 1, Some((0, 0))).await;
+        assert_eq!((code, zero_code), (Code::NotFound, Code::NotFound));
+        for election in [None, Some((0, 0)), Some(LARGEST)] {
+            assert_eq!(written(&mut none, election).await, Code::PermissionDenied);
+        }
+        let (mut half, code) = arbitrated(&bench, 1, Some((1, 0))).await;
+        assert_eq!(
+            (code, none.status().await, zero.status().await),
+            (Code::Ok, Code::AlreadyExists, Code::AlreadyExists)
+        );
+        let (mut first, code) = arbitrated(&bench, 1, Some(LARGEST)).await;
+        assert_eq!((code, half.status().await), (Code::Ok, Code::AlreadyExists));
+        assert_eq!(arbitrated(&bench, 1, Some(LARGEST)).await.1, Code::InvalidArgument);
+        let below = (u64::MAX, u64::MAX - 1);
+        assert_eq!(arbitrated(&bench, 1, Some(below)).await.1, Code::AlreadyExists);
+        // Numbers that differ from the primary's in one half, or change places.
+        for election in [None, Some((0, u64::MAX)), Some((u64::MAX, 0)), Some(below), Some((1, 0))] {
+            assert_eq!(written(&mut first, election).await, Code::PermissionDenied, "{election:?}");
+        }
+        let pipeline = config(ConfigAction::VerifyAndCommit, SPEC);
+        let election_id = Some(Uint128 { high: u64::MAX, low: u64::MAX });
+        let pipeline =
+            gatun_p4runtime::p4::v1::SetForwardingPipelineConfigRequest { election_id, ..pipeline };
+        first.client.set_forwarding_pipeline_config(pipeline).await.unwrap();
+        assert_eq!(written(&mut first, Some(LARGEST)).await, Code::Ok);
+        // Nothing follows the largest number. Who has it comes back.
+        first.send(FromController::Arbitration(arbitration(1, Some((0, 1))))).await;
+        assert_eq!(first.status().await, Code::NotFound);
+        assert_eq!(arbitrated(&bench, 1, Some(below)).await.1, Code::NotFound);
+        assert_eq!(written(&mut first, Some((0, 1))).await, Code::PermissionDenied);
+        drop(first);
+        let (mut again, code) = arbitrated(&bench, 1, Some(LARGEST)).await;
+        assert_eq!(code, Code::Ok);
+        assert_eq!(written(&mut again, Some(LARGEST)).await, Code::Unknown, "the entry exists");
+    });
+    assert_eq!(bench.memory.lock().unwrap().exact.len(), 1);
 }

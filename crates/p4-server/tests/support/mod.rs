@@ -1,5 +1,7 @@
 //! Entries of the test's p4info.
 
+pub(crate) mod controllers;
+
 use gatun_p4runtime::p4::config::v1::P4Info;
 use gatun_p4runtime::p4::v1::entity::Entity as Kind;
 use gatun_p4runtime::p4::v1::field_match::{Exact, FieldMatchType, Lpm, Optional, Ternary};

@@ -5,13 +5,15 @@
 //! ```text
 //!   rate [SESSIONS...]
 //!   rate --count dpdk|forwarding|from-ipv6|from-ipv4    one round, for callgrind
+//!   rate --insertions SESSIONS                          insertions among so many sessions, for callgrind
 //! ```
-//! `scripts/bench-p4 --packets` and `--steps` run it.
+//! `scripts/bench-p4 --packets`, `--steps` and `--count` run it.
 
 use gatun_p4_switch::{
     Entry, Environment, EnvironmentConfig, Object, ObjectConfig, PortConfig, Switch, SwitchConfig,
 };
 use rustix::time::{ClockId, clock_gettime};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// Frames of a round. The rings have room for them.
@@ -19,6 +21,8 @@ const ROUND: usize = 256;
 const ROUNDS: usize = 400;
 /// Sessions of the shorter measurement.
 const FEW: u64 = 1_024;
+/// Sessions whose insertions are counted.
+const COUNTED: u64 = 500;
 const MAC: u64 = 0x0200_0000_0001;
 const INSIDE: usize = 1;
 const OUTSIDE: usize = 2;
@@ -174,8 +178,13 @@ fn four(n: u64) -> Vec<u8> {
     frame([8, 0], &ip, [53, port as u16])
 }
 
+/// A switch with sessions, and room for as many as that.
 fn sessions(environment: Environment, count: u64) -> Switch {
-    let room = u32::try_from(count).unwrap().next_power_of_two();
+    sessions_of(environment, 0..count, count)
+}
+
+fn sessions_of(environment: Environment, present: Range<u64>, room: u64) -> Switch {
+    let room = u32::try_from(room).unwrap().next_power_of_two();
     let sizes = ["flows6", "flows4"].map(|name| (format!("gatun_lookup_{name}"), room));
     let mut switch = switch(environment, "../../p4/gatun.spec", sizes.into(), false);
     let text = format!(
@@ -185,8 +194,14 @@ fn sessions(environment: Environment, count: u64) -> Switch {
          gatun_way_next_hops 2 gatun_way_next_hop_0 port=2 vid=0 mac=6 own_mac={MAC}\n"
     );
     switch.load(&text).unwrap();
+    insert(&mut switch, present);
+    switch
+}
+
+/// Inserts both entries of sessions.
+fn insert(switch: &mut Switch, sessions: Range<u64>) {
     let tables = ["flows6", "flows4"].map(|name| switch.table(&format!("gatun_lookup_{name}")).unwrap());
-    for n in 0..count {
+    for n in sessions {
         let (address, port) = outside(n);
         let (host, inside_port) = (n >> 8, 5000 + (n & 0xff));
         let out = [address, SERVER, port, 53, 0x1234, 1500, n % 2048, 0xff, 0, 0, 2, 2 * n];
@@ -204,7 +219,18 @@ fn sessions(environment: Environment, count: u64) -> Switch {
             switch.insert(table, &Entry { key, action, data }).unwrap();
         }
     }
-    switch
+}
+
+/// Insertions whose instructions callgrind counts, into tables of the same size.
+fn count_insertions(environment: Environment, present: u64) {
+    let mut switch = sessions_of(environment, 0..present, 1 << 20);
+    counted_insertions(&mut switch, present..present + COUNTED);
+    println!("{COUNTED} sessions");
+}
+
+#[inline(never)]
+fn counted_insertions(switch: &mut Switch, sessions: Range<u64>) {
+    insert(switch, sessions);
 }
 
 fn forwarding(environment: Environment, count: u64, dpdk_code: bool) -> Switch {
@@ -243,6 +269,11 @@ fn main() {
             _ => count_round(rounds(&mut sessions(environment, FEW), FEW, |n| [four(n), four(n)])),
         }
         return;
+    }
+    if let [insertions, present] = &words[..]
+        && insertions == "--insertions"
+    {
+        return count_insertions(environment, present.parse().unwrap());
     }
     let counts: Vec<u64> = words.iter().map(|count| count.parse().unwrap()).collect();
     let counts = if counts.is_empty() { vec![FEW, 1_000_000] } else { counts };

@@ -42,6 +42,7 @@ struct gatun_table {
 	uint32_t words, key_len, data_len, stride, size, used;
 	uint32_t entries_touched, free_entry; /* free_entry: its place + 1 unit, or 0 */
 	uint32_t buckets_touched, free_bucket;
+	uint64_t steps; /* buckets at which insertions have looked */
 	size_t len;
 };
 
@@ -81,13 +82,15 @@ static __rte_always_inline uint8_t *gatun_entry(const struct gatun_table *t, uin
 	return t->entries + (uint64_t)place * UNIT;
 }
 
-/* The entry, or nothing. If there is one, `at` is its lane. */
+/* The entry, or nothing. If there is one, `at` is its lane. Packets do not count `steps`. */
 static __rte_always_inline uint8_t *gatun_find_in(const struct gatun_table *t, struct gatun_bucket **bucket, uint32_t *at,
-						  uint64_t hash, const uint64_t *key, uint32_t words)
+						  uint64_t hash, const uint64_t *key, uint32_t words, uint64_t *steps)
 {
 	for (;;) {
 		uint32_t lanes = gatun_lanes(*bucket, gatun_tag(hash));
 
+		if (steps != NULL)
+			++*steps;
 		while (lanes != 0) {
 			uint32_t lane = (uint32_t)__builtin_ctz(lanes) / 2;
 			uint8_t *entry = gatun_entry(t, (*bucket)->places[lane]);
@@ -114,7 +117,7 @@ static __rte_always_inline const uint8_t *gatun_find(const struct gatun_table *t
 	struct gatun_bucket *bucket = &t->buckets[hash & t->mask];
 	uint32_t lane;
 
-	return gatun_find_in(t, &bucket, &lane, hash, key, words);
+	return gatun_find_in(t, &bucket, &lane, hash, key, words, NULL);
 }
 
 /* Reads the entry that the hash promises into the cache. */
@@ -146,8 +149,11 @@ static int gatun_insert(struct gatun_table *t, uint64_t hash, uint8_t **entry)
 
 	if (t->used == t->size)
 		return -ENOSPC;
-	while (bucket->next != 0)
+	t->steps++;
+	while (bucket->next != 0) {
 		bucket = &t->buckets[bucket->next];
+		t->steps++;
+	}
 	while (lane < LANES && bucket->tags[lane] != 0)
 		lane++;
 	if (lane == LANES) {
@@ -177,7 +183,9 @@ static int gatun_add(void *table, struct rte_swx_table_entry *new)
 {
 	struct gatun_table *t = table;
 	uint64_t key[WORDS_MAX], hash = gatun_key(t, new->key, key);
-	uint8_t *entry = (uint8_t *)gatun_find(t, hash, key, t->words);
+	struct gatun_bucket *bucket = &t->buckets[hash & t->mask];
+	uint32_t lane;
+	uint8_t *entry = gatun_find_in(t, &bucket, &lane, hash, key, t->words, &t->steps);
 
 	if (entry == NULL) {
 		int status = gatun_insert(t, hash, &entry);
@@ -198,7 +206,7 @@ static int gatun_delete(void *table, struct rte_swx_table_entry *old)
 	uint64_t key[WORDS_MAX], hash = gatun_key(t, old->key, key);
 	struct gatun_bucket *bucket = &t->buckets[hash & t->mask], *last = bucket, *before;
 	uint32_t lane, end = LANES - 1;
-	uint8_t *entry = gatun_find_in(t, &bucket, &lane, hash, key, t->words);
+	uint8_t *entry = gatun_find_in(t, &bucket, &lane, hash, key, t->words, NULL);
 
 	if (entry == NULL)
 		return 0;
@@ -291,6 +299,12 @@ static struct table_type gatun_table_type = {
 		.lkp = gatun_look_up,
 		.free = gatun_free},
 };
+
+/* Buckets at which insertions into an exact table have looked. */
+__attribute__((visibility("default"))) uint64_t gatun_steps(struct rte_swx_pipeline *p, uint32_t table)
+{
+	return ((const struct gatun_table *)p->table_state[table].obj)->steps;
+}
 
 /* Bytes in memory: a packet's are in network order, an entry's in the processor's. */
 static __rte_always_inline uint64_t gatun_load(const uint8_t *at, uint32_t bits)

@@ -58,7 +58,7 @@ static int translate(const char *spec, const char *code, uint32_t *line, char *m
 }
 
 /* Prepares the host's own code of the program, if the object has it. */
-static int install(struct rte_swx_pipeline *p, gatun_p4_run **own_code, const char *object)
+static int install(struct rte_swx_pipeline *p, struct gatun_p4_code *own_code, const char *object)
 {
 	void *library = dlopen(object, RTLD_LAZY | RTLD_NOLOAD);
 	int (*prepare)(struct rte_swx_pipeline *p), status = 0;
@@ -67,16 +67,17 @@ static int install(struct rte_swx_pipeline *p, gatun_p4_run **own_code, const ch
 		return -ENOENT;
 	prepare = (int (*)(struct rte_swx_pipeline *))dlsym(library, "gatun_install");
 	if (prepare != NULL) {
-		*own_code = (gatun_p4_run *)dlsym(library, "gatun_run");
-		status = *own_code == NULL ? -EINVAL : prepare(p);
+		own_code->run = (gatun_p4_run *)dlsym(library, "gatun_run");
+		own_code->steps = (gatun_p4_steps *)dlsym(library, "gatun_steps");
+		status = own_code->run == NULL || own_code->steps == NULL ? -EINVAL : prepare(p);
 	}
 	/* The pipeline keeps it. */
 	dlclose(library);
 	return status;
 }
 
-static int build(struct rte_swx_pipeline **out, gatun_p4_run **own_code, const char *name, const char *object, char *ports,
-		 size_t len)
+static int build(struct rte_swx_pipeline **out, struct gatun_p4_code *own_code, const char *name, const char *object,
+		 char *ports, size_t len)
 {
 	FILE *file = fmemopen(ports, len, "r");
 	int status;

@@ -68,12 +68,21 @@ struct gatun_p4_port {
 /* Code that takes packets through a program. */
 typedef void gatun_p4_run(struct rte_swx_pipeline *p, uint32_t max);
 
+/* Buckets at which insertions into a table of this code have looked. */
+typedef uint64_t gatun_p4_steps(struct rte_swx_pipeline *p, uint32_t table);
+
+/* The host's own code of a program. */
+struct gatun_p4_code {
+	gatun_p4_run *run;
+	gatun_p4_steps *steps;
+};
+
 struct gatun_p4_shim {
 	int (*start)(int argc, char **argv);
 	const char *(*version)(void);
 	int (*translate)(const char *spec, const char *code, uint32_t *line, char *message, size_t len);
-	int (*build)(struct rte_swx_pipeline **out, gatun_p4_run **own_code, const char *name, const char *object, char *ports,
-		     size_t len);
+	int (*build)(struct rte_swx_pipeline **out, struct gatun_p4_code *own_code, const char *name, const char *object,
+		     char *ports, size_t len);
 	void (*run)(struct rte_swx_pipeline *p, uint32_t instructions);
 	void (*flush)(struct rte_swx_pipeline *p);
 	void (*free)(struct rte_swx_pipeline *p);

@@ -88,8 +88,7 @@ impl MeterRates {
 pub(crate) struct Loaded {
     pub(crate) pipeline: *mut Pipeline,
     pub(crate) objects: Objects,
-    /// The host's own code. `None`: DPDK's.
-    pub(crate) own_code: Option<sys::Run>,
+    pub(crate) own_code: sys::OwnCode,
 }
 
 impl Loaded {
@@ -98,7 +97,7 @@ impl Loaded {
         let text = [name, &path.to_string_lossy()].map(|text| CString::new(text).unwrap_or_default());
         let [name_text, path_text] = text.each_ref().map(|text| text.as_ptr());
         let mut bytes = ports.as_bytes().to_vec();
-        let (mut pipeline, mut own_code) = (std::ptr::null_mut(), None);
+        let (mut pipeline, mut own_code) = (std::ptr::null_mut(), sys::OwnCode::default());
         // SAFETY: strings that end with a zero, and a buffer of this length.
         let status = unsafe {
             sys::build(
@@ -113,7 +112,7 @@ impl Loaded {
         check(name, "building the pipeline", status)?;
         let mut loaded = Loaded { pipeline, objects: Objects::default(), own_code };
         // SAFETY: the pipeline has just been made.
-        loaded.objects = unsafe { layout::read(pipeline, own_code.is_some()) }?;
+        loaded.objects = unsafe { layout::read(pipeline, own_code.run.is_some()) }?;
         Ok(loaded)
     }
 }
@@ -207,7 +206,7 @@ impl Switch {
     pub fn run(&mut self, instructions: u32) {
         // SAFETY: the pipeline is alive. A port sends at the second flush after a frame.
         unsafe {
-            match self.program.own_code {
+            match self.program.own_code.run {
                 Some(run) => run(self.program.pipeline, instructions),
                 None => sys::run(self.program.pipeline, instructions),
             }

@@ -17,7 +17,18 @@ macro_rules! opaque {
 opaque!(Pipeline, Mempool, Ring);
 
 /// Code that takes packets through a program.
-pub(crate) type Run = unsafe extern "C" fn(p: *mut Pipeline, max: u32);
+type Run = unsafe extern "C" fn(p: *mut Pipeline, max: u32);
+
+/// Code that returns the number of buckets at which insertions into a table have looked.
+type Steps = unsafe extern "C" fn(p: *mut Pipeline, table: u32) -> u64;
+
+/// The host's own code of a program. `None`: the program runs in DPDK's code.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct OwnCode {
+    pub(crate) run: Option<Run>,
+    pub(crate) steps: Option<Steps>,
+}
 
 #[repr(C)]
 #[derive(Default)]
@@ -132,7 +143,7 @@ gatun_dpdk_shim::functions! { c"gatun_p4_shim":
         spec: *const c_char, code: *const c_char, line: *mut u32, message: *mut c_char, len: usize
     ) -> c_int;
     build(
-        out: *mut *mut Pipeline, own_code: *mut Option<Run>, name: *const c_char, object: *const c_char,
+        out: *mut *mut Pipeline, own_code: *mut OwnCode, name: *const c_char, object: *const c_char,
         ports: *mut c_char, len: usize
     ) -> c_int;
     run(p: *mut Pipeline, instructions: u32);

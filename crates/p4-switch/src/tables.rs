@@ -141,7 +141,7 @@ impl Switch {
             let status = unsafe { sys::remove(self.program.pipeline, layout.number, &raw) };
             check(&layout.name, "removing an entry", status)?;
         }
-        self.unsettled |= !keys.is_empty() && self.program.own_code.is_none();
+        self.unsettled |= !keys.is_empty() && self.program.own_code.run.is_none();
         Ok(())
     }
 
@@ -188,11 +188,19 @@ impl Switch {
         let status =
             unsafe { sys::fill(self.program.pipeline, number, &shape, entries.as_ptr(), count, &mut old) };
         check(&layout.name, "building it", status)?;
-        self.unsettled = self.program.own_code.is_none();
+        self.unsettled = self.program.own_code.run.is_none();
         self.settle();
         // SAFETY: no packet uses the old table any more.
         unsafe { sys::discard(self.program.pipeline, number, old) };
         Ok(())
+    }
+
+    /// Buckets at which insertions into an exact table have looked since it was made: the cost of entries in
+    /// any machine. `None`: the table is DPDK's.
+    pub fn insertion_steps(&self, table: Table) -> Option<u64> {
+        let layout = self.exact(table).ok().filter(|layout| layout.width() > 0)?;
+        // SAFETY: the pipeline is alive, and the code made each of its exact tables with a key.
+        self.program.own_code.steps.map(|steps| unsafe { steps(self.program.pipeline, layout.number) })
     }
 
     fn exact(&self, table: Table) -> Result<&Layout, SwitchError> {

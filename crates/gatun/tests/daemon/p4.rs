@@ -1,4 +1,4 @@
-//! `gatun p4 switch`: a controller of another project, and refusals.
+//! `gatun p4 switch`: controllers of other projects, and refusals.
 
 #[path = "../../../p4-controller/tests/support/certificates.rs"]
 mod certificates;
@@ -27,11 +27,25 @@ pub(crate) fn switch(program: &Path, ports: &[&str]) -> Vec<String> {
     words
 }
 
-/// Why the controller cannot run here.
-fn refusal() -> Option<String> {
-    let controllers = root().join("target/tools/p4-controllers/finsy");
-    let missing = (!controllers.exists()).then(|| "finsy is missing: scripts/p4-controllers".to_owned());
+/// Folder of another project's controller, and a package in it.
+type Controller = [&'static str; 2];
+
+const FINSY: Controller = ["target/tools/p4-controllers", "finsy"];
+const SHELL: Controller = ["target/tools/p4-shell", "p4runtime_sh"];
+
+/// Why a controller cannot run here.
+fn refusal_of([folder, package]: Controller) -> Option<String> {
+    let is_missing = !root().join(folder).join(package).exists();
+    let missing = is_missing.then(|| format!("{package} is missing: scripts/p4-controllers"));
     gatun_testkit::refusal_but_to_root("DPDK").or(missing)
+}
+
+fn refusal() -> Option<String> {
+    refusal_of(FINSY)
+}
+
+fn refusal_of_shell() -> Option<String> {
+    refusal_of(SHELL)
 }
 
 /// Switch in a namespace, with ports p1 and p2, whose other ends are q1 and q2.
@@ -71,15 +85,21 @@ impl Switch {
     /// Lets the other project's controller run, and returns whether it succeeded, and its output.
     fn control(&self, certificates: Option<&Path>) -> (bool, String) {
         let certificates = certificates.map(Path::to_owned).into_iter().collect::<Vec<_>>();
-        let (is_done, text) = self.run("p4_controller.py", &files(), &certificates);
+        let (is_done, text) = self.run(FINSY, "p4_controller.py", &files(), &certificates);
         (is_done && text.contains("entries stay until"), text)
     }
 
-    /// Lets a script of the other project's controller run with the files of a program.
-    fn run(&self, script: &str, files: &[PathBuf; 2], more: &[PathBuf]) -> (bool, String) {
+    /// Lets a script of another project's controller run with the files of a program.
+    fn run(
+        &self,
+        [folder, _]: Controller,
+        script: &str,
+        files: &[PathBuf; 2],
+        more: &[PathBuf],
+    ) -> (bool, String) {
         let script = root().join("crates/gatun/tests/daemon").join(script);
         let mut controller = self.host.command("python3");
-        controller.env("PYTHONPATH", root().join("target/tools/p4-controllers")).arg(script);
+        controller.env("PYTHONPATH", root().join(folder)).arg("-B").arg(script);
         controller.arg(LISTEN).args(files).args(["q1", "q2"]).args(more);
         // The script ends by itself.
         let output = gatun_testkit::output(&mut controller).unwrap();
@@ -113,21 +133,34 @@ fn a_controller_of_another_project_runs_the_switch() {
     });
 }
 
+/// Lets a controller give a session to Gatun's program, and take it away.
+fn gives_a_session(controller: Controller, script: &str, updates: u32) {
+    let program = ["psa.p4info.txt", "gatun.spec"].map(|name| root().join("p4").join(name));
+    let switch = Switch::start(&program[1], &[]);
+    let (is_done, text) = switch.run(controller, script, &program, &[]);
+    assert!(is_done && text.contains("a session came and went"), "{text}");
+    let log = switch.end();
+    assert!(log.contains("packets: 2 to controllers, 0 lost, 1 from controllers"), "{log}");
+    assert!(log.contains(&format!(", {updates} updates")), "{log}");
+}
+
 #[test]
 fn a_controller_of_another_project_gives_a_session_to_gatuns_program() {
     gatun_testkit::run_test(
         "p4::a_controller_of_another_project_gives_a_session_to_gatuns_program",
         refusal,
-        || {
-            let program = ["psa.p4info.txt", "gatun.spec"].map(|name| root().join("p4").join(name));
-            let switch = Switch::start(&program[1], &[]);
-            let (is_done, text) = switch.run("p4_gatun_program.py", &program, &[]);
-            assert!(is_done && text.contains("a session came and went"), "{text}");
-            let log = switch.end();
-            assert!(log.contains("packets: 2 to controllers, 0 lost, 1 from controllers"), "{log}");
-            // Interfaces and next hops of two ports; two entries inserted, changed and deleted.
-            assert!(log.contains(", 10 updates"), "{log}");
-        },
+        // Interfaces and next hops of two ports; two entries inserted, changed and deleted.
+        || gives_a_session(FINSY, "p4_gatun_program.py", 10),
+    );
+}
+
+#[test]
+fn the_shell_of_p4runtime_gives_a_session_to_gatuns_program() {
+    gatun_testkit::run_test(
+        "p4::the_shell_of_p4runtime_gives_a_session_to_gatuns_program",
+        refusal_of_shell,
+        // Three more, which are refused.
+        || gives_a_session(SHELL, "p4_shell.py", 13),
     );
 }
 

@@ -242,3 +242,28 @@ fn two_switches_have_the_same_sessions_and_one_of_them_may_fail() {
         daemon.stop(Signal::TERM);
     });
 }
+
+#[test]
+fn a_reload_does_not_wait_for_a_switch_that_hangs_and_says_so() {
+    in_dpdk_lab("p4_faults::a_reload_does_not_wait_for_a_switch_that_hangs_and_says_so", || {
+        let net = network();
+        let switch = start_switch(&net);
+        let daemon = Daemon::start(&net, CONFIG);
+        is_up(&daemon);
+        let _echo = echo(&net.server).unwrap();
+        let flow = numbered(&net, "2", "20000");
+        wait("a session in the switch", &daemon, || sessions() == 1);
+        arrived(flow, &daemon);
+        switch.signal(Signal::STOP).unwrap();
+        let without = CONFIG.replace("name = \"lab\"", "name = \"lab\"\noffload = false");
+        let said = daemon.reload(&without, "reload: done");
+        assert!(
+            said.contains("offload: a switch has had sessions that the new configuration excludes"),
+            "{said}"
+        );
+        switch.signal(Signal::CONT).unwrap();
+        wait("no session of the instance", &daemon, || sessions() == 0);
+        is_accounted(&daemon);
+        daemon.stop(Signal::TERM);
+    });
+}

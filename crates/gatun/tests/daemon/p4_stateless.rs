@@ -2,10 +2,11 @@
 
 use crate::dpdk::in_dpdk_lab;
 use crate::fastpath::{counts, kill, numbered, show};
-use crate::harness::{Daemon, SIIT};
+use crate::harness::{Daemon, SIIT, gatun};
 use crate::p4_offload::{
     CONFIG, arrived, is_accounted, is_up, network, number, start_switch, translated, wait,
 };
+use gatun_testkit::topology::SERVER;
 use gatun_testkit::{Process, Topology, echo};
 use rustix::process::Signal;
 use std::time::Duration;
@@ -78,6 +79,17 @@ fn a_mapping_is_translated_in_the_switch_and_counted_and_can_be_left_out() {
         || {
             let InSwitch { net: _net, _switch, daemon, _echo, flow } = InSwitch::start();
             assert_eq!(mappings(), 1);
+            let said =
+                |arguments: &[&str]| String::from_utf8(gatun(arguments.iter().copied()).stdout).unwrap();
+            let explained = said(&["explain", "[2001:db8:1::2]:20000", &format!("[{SERVER}]:7777"), "udp"]);
+            assert!(
+                explained.contains("switch edge translates plain packets of this instance"),
+                "{explained}"
+            );
+            let traced = said(&["trace", "--port", "20000", "--count", "10"]);
+            let says = "switch edge translated plain packets of this instance until the trace began";
+            assert!(traced.matches(says).count() >= 10, "{traced}");
+            goes_on_in_the_switch(&daemon);
             daemon.reload(&config("offload = false\n"), "reload: done");
             assert_eq!(mappings(), 0);
             goes_on_in_the_engine(&daemon);

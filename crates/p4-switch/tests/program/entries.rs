@@ -13,6 +13,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 pub(crate) type Installed = Vec<(&'static str, Vec<u64>)>;
 
 /// Entry of a table of sessions.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Flow {
     pub(crate) table: &'static str,
     pub(crate) key: Vec<u64>,

@@ -2,23 +2,18 @@
 //! are in the tables from one packet to the next. The program sends the engine's bytes, or gives the packet to
 //! the controller as it is. So each packet has one fate, the engine's.
 
-use crate::entries::{Flow, Installed};
+use crate::beside::without_ident;
+use crate::controller::{controller, entries, limits, offloaded};
+use crate::entries::Installed;
 use crate::packets::from_inside;
 use crate::pair::{Fate, INSIDE, INSIDE_OWN4, INSIDE_OWN6, Lent, insert, remove, split, through};
 use gatun_model::drive::{Beside, history, offered_sessions, run_beside, universe, with_flows};
 use gatun_model::model::{Observed, RealmPacket};
-use gatun_nat::feed::{self, SessionId};
-use gatun_nat::inspect::SessionInfo;
+use gatun_nat::feed;
 use gatun_nat::plan::Transport;
-use gatun_nat::reconfigure::Outline;
 use gatun_nat::{Instant, Nat, Plan, Verdict};
 use gatun_offload::OffloadedFlow;
-use gatun_p4_controller::flow::Direction;
-use gatun_p4_controller::link::FlowEntry;
-use gatun_p4_controller::program::{ConstantTos, Limits, Program};
-use gatun_p4runtime::p4::v1::{TableEntry, field_match::FieldMatchType, table_action};
-use gatun_p4runtime::p4info_from_text;
-use gatun_wire::hdr::ipv4;
+use gatun_p4_controller::program::{Limits, Program};
 use gatun_wire::proto;
 use std::collections::HashMap;
 
@@ -45,84 +40,6 @@ struct Pipeline {
     hits: [u64; 3],
     /// Packets that the controller got.
     given: u64,
-}
-
-/// Limits of a switch for all instances, as the configuration has them.
-fn limits(plan: &Plan) -> Limits {
-    let of64 = || plan.nat64.iter().map(|nat64| &nat64.settings);
-    let smallest = |mtus: &mut dyn Iterator<Item = u32>| mtus.min().unwrap_or(u32::MAX);
-    let short = |mtu: u32| u16::try_from(mtu).unwrap_or(u16::MAX);
-    let mtus4 = of64().map(|settings| settings.mtu4).chain(plan.nat44.iter().map(|nat44| nat44.mtu));
-    let tos = of64()
-        .map(|settings| ConstantTos { to_ipv4: settings.tos_6to4, to_ipv6: settings.traffic_class_4to6 });
-    Limits {
-        mtu4: short(smallest(&mut mtus4.into_iter())),
-        mtu6: short(smallest(&mut of64().map(|settings| settings.mtu6))),
-        mtu6_without_df: short(smallest(
-            &mut of64().map(|settings| settings.lowest_ipv6_mtu.min(settings.mtu6)),
-        )),
-        tos: tos.collect(),
-    }
-}
-
-fn controller(limits: &Limits) -> Program {
-    let info = p4info_from_text(include_str!("../../../../p4/psa.p4info.txt")).unwrap();
-    Program::new(info, limits.clone()).unwrap()
-}
-
-/// The flow of a session. `None` if it cannot be known which prefix it has.
-fn offloaded(session: &SessionInfo, outline: &Outline) -> Option<OffloadedFlow> {
-    let remote6 = match (session.inside.0.to_ipv4_mapped(), outline.prefixes(session.instance)) {
-        (Some(_), _) => None,
-        (None, [prefix]) => Some(prefix.embed(session.remote.0)),
-        _ => return None,
-    };
-    let flow = feed::Flow {
-        inside: session.inside,
-        outside: session.outside,
-        remote: session.remote,
-        transport: session.transport,
-        instance: session.instance,
-    };
-    Some(OffloadedFlow {
-        session: SessionId { record: 1, flow },
-        worker: 0,
-        epoch: 1,
-        remote6,
-        path_mtu: None,
-    })
-}
-
-fn number(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0, |value, byte| value << 8 | u64::from(*byte))
-}
-
-/// An entry of the controller, by the names of the compiled program.
-fn compiled(controller: &Program, entry: &TableEntry) -> Flow {
-    let info = controller.info();
-    let preamble =
-        info.tables.iter().filter_map(|table| table.preamble.as_ref()).find(|of| of.id == entry.table_id);
-    let table = match &*preamble.unwrap().alias {
-        "flows6" => "gatun_lookup_flows6",
-        "flows4" => "gatun_lookup_flows4",
-        other => panic!("{other}"),
-    };
-    let key = entry.r#match.iter().map(|field| match &field.field_match_type {
-        Some(FieldMatchType::Exact(exact)) => number(&exact.value),
-        other => panic!("{other:?}"),
-    });
-    let Some(table_action::Type::Action(call)) = entry.action.clone().unwrap().r#type else {
-        panic!("{entry:?}")
-    };
-    let preamble =
-        info.actions.iter().filter_map(|action| action.preamble.as_ref()).find(|of| of.id == call.action_id);
-    let action = match &*preamble.unwrap().alias {
-        "to_ipv4" => "gatun_lookup_to_ipv4",
-        "to_ipv6" => "gatun_lookup_to_ipv6",
-        "nat44" => "gatun_lookup_nat44",
-        other => panic!("{other}"),
-    };
-    Flow { table, key: key.collect(), action, data: call.params.iter().map(|of| number(&of.value)).collect() }
 }
 
 impl Pipeline {
@@ -170,11 +87,8 @@ impl Pipeline {
             }
             let is_free = |slot: &u32| self.installed.values().all(|(other, _)| other != slot);
             let slot = (0..).find(is_free).unwrap();
-            let of = |direction| FlowEntry { slot, direction, flow: *flow, pending: 0 };
-            let entries = Direction::ALL.map(|direction| self.controller.entry(&of(direction)));
-            let inserted = entries.iter().map(|entry| compiled(&self.controller, entry));
-            let inserted: Vec<Flow> = inserted.collect();
-            let inserted = inserted.into_iter().map(|entry| vec![insert(&mut self.switch, entry)]).collect();
+            let entries = entries(&self.controller, flow, slot);
+            let inserted = entries.map(|entry| vec![insert(&mut self.switch, entry)]).into();
             self.installed.insert(flow.session.flow, (slot, inserted));
         }
     }
@@ -197,16 +111,6 @@ fn is_apart(packet: &RealmPacket) -> bool {
         _ => true,
     };
     is_own || packet.realm != 0 || bytes.len() > SHORT_MAX
-}
-
-/// The packet with identification zero.
-fn without_ident(packet: &[u8]) -> Vec<u8> {
-    let mut packet = packet.to_vec();
-    if packet.len() >= 20 && packet[0] >> 4 == 4 {
-        packet[4..6].fill(0);
-        ipv4::set_checksum(&mut packet[..20]);
-    }
-    packet
 }
 
 impl Beside for Pipeline {

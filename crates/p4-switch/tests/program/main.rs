@@ -8,13 +8,26 @@
 //!             +--> switch: p4/gatun.spec --> frame, or controller
 //! ```
 
+mod beside;
+mod beside_nat;
+mod beside_wire;
+#[path = "../../../wire/tests/support/beside.rs"]
+mod common;
+mod controller;
+mod counts;
 mod entries;
 mod histories;
 mod host;
 mod moves;
+#[path = "../../../nat/tests/support/nat44.rs"]
+mod nat44;
+#[path = "../../../nat/tests/support/nat64.rs"]
+mod nat64;
 mod packets;
 mod pair;
 mod pending;
 mod sessions;
 mod siit;
 mod vectors;
+#[path = "../../../wire/tests/support/all.rs"]
+mod wire;

@@ -162,7 +162,7 @@ fn object(environment: Environment) -> &'static Object {
     })
 }
 
-fn switch() -> Switch {
+pub(crate) fn switch() -> Switch {
     let environment =
         Environment::start(&EnvironmentConfig { memory_mb: 1024, arguments: Vec::new() }).unwrap();
     let config = SwitchConfig { ports: vec![PortConfig::default(); PORTS], buffers: 1024 };

@@ -60,12 +60,22 @@ const binding = (b) => `${b.protocol} ${end(b.outside, b.outside_port)} is ${end
 const session = (s) => `${s.protocol} ${end(s.inside, s.inside_port)} to ${end(s.remote, s.remote_port)}, ${s.state}`;
 const more = (is) => (is ? ["and more"] : []);
 
+// Other boxes of a pair or a cluster may know what this one does not.
+const ELSEWHERE = "The other boxes were not asked: `gatun who` asks all of them.";
+const elsewhere = (who) => list("Not asked", who.elsewhere ? [ELSEWHERE] : []);
+
+async function withOthers(who) {
+  if (who.outcome === "who") return who;
+  const [cluster, peer] = await Promise.all([read("/v1/cluster"), read("/v1/peer")]);
+  return { ...who, elsewhere: Boolean(peer.member) || cluster.nodes.some((node) => !node.is_this) };
+}
+
 function tellWho(who) {
   const at = end(who.address, who.port);
   const where = who.pool ? `of pool ${who.pool}` : "in no pool";
-  const [level, words] = { who: ["good", ""], nobody: ["note", ": no subscriber"] }[who.outcome] ?? ["warn", ": UNKNOWN"];
+  const [level, words] = { who: ["good", ""], nobody: ["note", who.elsewhere ? ": no subscriber here" : ": no subscriber"] }[who.outcome] ?? ["warn", ": UNKNOWN"];
   const first = make("p", { class: "fate", "data-level": level }, `${at} ${where}${words}`);
-  return [first, ...list("Reasons", who.unknown), ...list("By configuration", who.planned.map(planned)), ...list("Bindings", who.bindings.map(binding)), ...list("Port blocks", who.blocks.map(block)), ...list("Sessions", [...who.sessions.map(session), ...more(who.more_sessions)])];
+  return [first, ...elsewhere(who), ...list("Reasons", who.unknown), ...list("By configuration", who.planned.map(planned)), ...list("Bindings", who.bindings.map(binding)), ...list("Port blocks", who.blocks.map(block)), ...list("Sessions", [...who.sessions.map(session), ...more(who.more_sessions)])];
 }
 
 const OUTCOMES = {
@@ -84,8 +94,9 @@ const planned = (h) => (h.by === "mapping" ? `mapped one to one to ${h.inside ??
 
 function tellPast(who) {
   const [level, words] = OUTCOMES[who.outcome] ?? ["note", who.outcome];
-  const first = make("p", { class: "fate", "data-level": level }, `${words}: ${end(who.address, who.port)} at ${who.at}${who.pool ? `, of pool ${who.pool}` : ""}`);
-  return [first, ...list("Reasons", who.unknown), ...list("Holders", who.holders.map(holder)), ...list("Within a minute of that time", who.near.map(holder)), ...list("Notes", who.caveats)];
+  const here = who.elsewhere && who.outcome === "nobody" ? " here" : "";
+  const first = make("p", { class: "fate", "data-level": level }, `${words}${here}: ${end(who.address, who.port)} at ${who.at}${who.pool ? `, of pool ${who.pool}` : ""}`);
+  return [first, ...elsewhere(who), ...list("Reasons", who.unknown), ...list("Holders", who.holders.map(holder)), ...list("Within a minute of that time", who.near.map(holder)), ...list("Notes", who.caveats)];
 }
 
 function tellWhere(seen) {
@@ -99,10 +110,10 @@ function tellWhere(seen) {
 export function questions() {
   asks(get("explain-form"), get("explain-answer"), askFate, tellFate);
   const place = get("look-up-answer");
-  const who = ({ outside, at }) => {
+  const who = async ({ outside, at }) => {
     const [address, port] = ends(outside);
     if (!port) throw Object.assign(new Error("missing port"), { hint: "write ADDRESS:PORT, as 192.0.2.7:41822" });
-    return at ? read("/v1/log/who", { address, port, at }) : read("/v1/who", { address, port });
+    return withOthers(await (at ? read("/v1/log/who", { address, port, at }) : read("/v1/who", { address, port })));
   };
   asks(get("who-form"), place, who, (told) => ("at" in told ? tellPast(told) : tellWho(told)));
   asks(get("where-form"), place, ({ address }) => read("/v1/where", { address: ends(address)[0] }), tellWhere);

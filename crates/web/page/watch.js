@@ -110,10 +110,11 @@ export class Watch extends EventTarget {
     // One request is enough to find out whether the daemon answers.
     if (this.state !== "live") await read("/v1/status");
     const due = performance.now() - this.topAt >= TOP_EVERY_MS;
-    // An older daemon knows no pairs, no clusters, or no switches.
+    // An older daemon knows no pairs, no clusters, no switches, or no kernel fast path.
     const peer = read("/v1/peer").catch(() => null);
     const cluster = read("/v1/cluster").catch(() => null);
     const offload = read("/v1/offload").catch(() => null);
+    const fastpath = read("/v1/fastpath").catch(() => null);
     const [status, workers, pools, instances, drops] = await Promise.all(paths.map((path) => read(path)));
     const at = performance.now();
     if (due) {
@@ -121,7 +122,8 @@ export class Watch extends EventTarget {
       this.topAt = at;
       this.topTime = Date.now();
     }
-    return { at, time: Date.now(), status, workers, pools, instances, drops, peer: await peer, cluster: await cluster, offload: await offload };
+    const parts = { peer: await peer, cluster: await cluster, offload: await offload, fastpath: await fastpath };
+    return { at, time: Date.now(), status, workers, pools, instances, drops, ...parts };
   }
 
   // Points of the daemon's history. An older daemon has none.

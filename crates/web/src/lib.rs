@@ -47,6 +47,7 @@ const FILES: &[File] = files! {
     "/web/cluster.js" "cluster.js" JS;
     "/web/dom.js" "dom.js" JS;
     "/web/events.js" "events.js" JS;
+    "/web/fastpath.js" "fastpath.js" JS;
     "/web/format.js" "format.js" JS;
     "/web/lists.js" "lists.js" JS;
     "/web/now.js" "now.js" JS;

@@ -188,6 +188,7 @@ fn the_page_shows_the_answers_of_the_daemon_and_its_absence() {
         a_cluster_is_shown_as_a_picture(&browser);
         switches_are_shown_with_their_fill_and_reasons(&browser);
         the_part_of_a_fast_path_is_shown(&browser);
+        the_kernel_fast_path_is_shown_with_its_fill_and_reasons(&browser);
         answers_match_the_command_line(&browser);
         events_are_followed(&browser, &net);
         elements_have_names_and_sufficient_contrast(&browser);
@@ -387,6 +388,37 @@ fn the_part_of_a_fast_path_is_shown(browser: &Browser) {
         "2.00\u{a0}kB since the start, 75\u{a0}% in the switches"
     ]);
     assert_eq!(browser.run(FAST_PATHS), expected);
+}
+
+/// Sample states of the kernel fast path, and what the page shows.
+const KERNEL: &str = include_str!("web/kernel.js");
+
+fn the_kernel_fast_path_is_shown_with_its_fill_and_reasons(browser: &Browser) {
+    let (given, fill) =
+        ("1,200 sessions given to the kernel, 250/s", json!(["warn", "900 of 1,000, 90\u{a0}%"]));
+    let full = format!("{given}; refused: 7 (the table is full)");
+    let row = |name: &str, device: &str, per_s: &str, xdp: &str| {
+        json!([name, format!("Help of {name}."), device, per_s, xdp])
+    };
+    let first = [("no_entry", "100"), ("pending", "90"), ("fragment", "80")];
+    let first = first.map(|(name, device)| row(name, device, "–", "0"));
+    let later = [("closing", "270", "100/s"), ("no_entry", "140", "20/s"), ("hop_limit", "10", "5/s")];
+    let later = later.map(|(name, device, per_s)| row(name, device, per_s, "0"));
+    let xdp = "5,000 packets translated, 4,000 of them by XDP; 1 packet dropped";
+    let expected = json!([
+        [fill, full, "5,000 packets translated", first],
+        [fill, full, "10,000 packets translated", later],
+        [fill, format!("{given}; refused: none"), xdp, [row("no_next_hop", "0", "0/s", "12")]],
+        [
+            ["good", "0 of 1,000, 0\u{a0}%"],
+            full,
+            "0 packets translated; not in use: somebody has detached it",
+            []
+        ],
+        null,
+        null
+    ]);
+    assert_eq!(browser.run(KERNEL), expected);
 }
 
 fn drops_are_shown_with_their_meaning(browser: &Browser) {

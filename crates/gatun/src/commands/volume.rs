@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 const CONNECTIONS_A_DAY: u64 = 33_000;
 /// Port blocks that a subscriber gets and releases per day: one an hour.
 const BLOCKS_A_DAY: u64 = 24;
-/// Bytes of a compressed log record of a block and of a binding (measured by `cargo run --example measure`).
+/// Bytes of a compressed log record of a block and of a binding (measured by the example `measure_log`).
 const RECORD_LEN: [u64; 2] = [10, 16];
 /// Bytes of a JSON line or a syslog message.
 const LINE_LEN: u64 = 240;

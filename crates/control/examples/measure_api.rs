@@ -304,7 +304,7 @@ impl Measured {
             health: Box::new(gatun_api::types::Health::default),
             peer: gatun_control::PeerControl::default(),
             cluster: gatun_control::ClusterControl::default(),
-            translator_of: Box::new(|_| "the kernel translates its packets".to_owned()),
+            translator_of: Box::new(|_| Some("the kernel translates its packets".to_owned())),
             switch_gone: Box::new(|name| Err(format!("no switch '{name}'"))),
             traced_sessions: Box::new(|_| std::sync::Arc::new(|_| None)),
             troubles: Box::new(Vec::new),

@@ -1,7 +1,7 @@
 //! Cost of the log: writes records of port blocks and asks for owners of ports.
 //!
 //! ```text
-//! cargo run --release -p gatun-logstore --example measure -- DIRECTORY [RECORDS]
+//! cargo run --release -p gatun-logstore --example measure_log -- DIRECTORY [RECORDS]
 //! ```
 //! 131,072 subscribers on 2,048 public addresses allocate and free blocks of 256 ports for half a year, each
 //! for some hours. Every answer is compared with the records.

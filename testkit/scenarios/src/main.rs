@@ -77,7 +77,7 @@ struct Args {
     /// iperf, thesis: kinds of measurement [default: all]
     #[arg(long, value_name = "PART,PART", value_delimiter = ',')]
     parts: Option<Vec<Part>>,
-    /// iperf, fastpath, backends, thesis: alternated runs [default: 5; thesis: 3]
+    /// iperf, fastpath, backends, thesis, pair, cluster: runs in turn, for medians [default: 5; thesis: 3]
     #[arg(long, value_name = "N")]
     runs: Option<u32>,
     /// iperf, thesis, pair, cluster: only rows whose names have one of these texts
@@ -98,6 +98,9 @@ struct Args {
     /// cluster: nodes, 3 to 7 [default: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(3..=7))]
     nodes: Option<u8>,
+    /// pair: translate in the kernel, too, so that it goes on when a box is killed or stopped
+    #[arg(long)]
+    fastpath: bool,
     /// Run as little as possible, to show that a scenario works (its figures are meaningless)
     #[arg(long)]
     brief: bool,
@@ -203,6 +206,7 @@ fn inside(args: &Args, run: fn(&RunOptions) -> anyhow::Result<report::Report>) -
         keep: args.keep.as_deref().map(absolute).transpose()?,
         time_max: args.minutes.map(|minutes| Duration::from_secs(60 * u64::from(minutes))),
         nodes: args.nodes,
+        fastpath: args.fastpath,
         over: args.over,
         #[cfg(feature = "dpdk")]
         switch: args.switch,

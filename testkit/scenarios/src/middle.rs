@@ -90,6 +90,16 @@ impl Gatun {
         Gatun::start_by(command, programs, (name, &[]), config)
     }
 
+    /// Starts Gatun as [`Gatun::start`] does, on all processors, with flags.
+    pub(crate) fn start_with_flags(
+        host: &Namespace,
+        programs: &Programs,
+        named: (&str, &[&str]),
+        config: &str,
+    ) -> Result<Gatun, Error> {
+        Gatun::start_by(on_all_processors(host), programs, named, config)
+    }
+
     /// Starts Gatun as [`Gatun::start`] does, on all processors, with flags, and with its own files as
     /// [`own_files_view`] shows them.
     pub(crate) fn start_with_own_files(

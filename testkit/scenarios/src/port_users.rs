@@ -35,6 +35,25 @@ struct Use {
     number: usize,
 }
 
+/// Time from which on a box that was killed translates nothing more, by its kernel neither. Without it, its
+/// log only tells when its next process began, which may be after another box has assigned its ports.
+#[derive(Clone, Debug)]
+pub(crate) struct Silence {
+    number: usize,
+    /// RFC 3339, in UTC.
+    from: String,
+}
+
+impl Silence {
+    /// Silence of a box in some seconds from now: 0, or the lease of its kernel.
+    pub(crate) fn in_seconds(number: usize, seconds: u64) -> anyhow::Result<Silence> {
+        let when = format!("+{seconds} seconds");
+        let mut date = Command::new("date");
+        let text = gatun_testkit::run(date.args(["-u", "-d", &when, "+%Y-%m-%dT%H:%M:%S.%3NZ"]))?;
+        Ok(Silence { number, from: text.trim().to_owned() })
+    }
+}
+
 /// Protocol, public address and ports.
 type Place = (String, String, [u16; 2]);
 
@@ -46,8 +65,8 @@ struct PortUsers {
 }
 
 /// Judges the users of all public ports.
-pub(crate) fn judge(report: &mut Report, gatun: &Path, logs: &[String]) {
-    let users = check(gatun, logs);
+pub(crate) fn judge(report: &mut Report, gatun: &Path, logs: &[String], silences: &[Silence]) {
+    let users = check(gatun, logs, silences);
     let why = users.as_ref().err().map(|error| format!("{error:#}"));
     report.check(why.is_none(), "no public port had two users, at any time, by the logs of all boxes".into());
     report.notes.extend(why);
@@ -61,20 +80,22 @@ pub(crate) fn judge(report: &mut Report, gatun: &Path, logs: &[String]) {
 ///
 /// # Errors
 /// A log cannot be read, has lost events, or a port has two users.
-fn check(gatun: &Path, logs: &[String]) -> anyhow::Result<PortUsers> {
+fn check(gatun: &Path, logs: &[String], silences: &[Silence]) -> anyhow::Result<PortUsers> {
     let mut texts = Vec::new();
     for log in logs {
         let said = Command::new(gatun).args(["log", "show", "--store", log]).output()?;
         ensure!(said.status.success(), "log in {log}: {}", String::from_utf8_lossy(&said.stderr));
         texts.push(String::from_utf8(said.stdout)?);
     }
-    check_texts(&texts)
+    check_texts(&texts, silences)
 }
 
-fn check_texts(texts: &[String]) -> anyhow::Result<PortUsers> {
+fn check_texts(texts: &[String], silences: &[Silence]) -> anyhow::Result<PortUsers> {
     let mut all: BTreeMap<Place, Vec<Use>> = BTreeMap::new();
     for (number, text) in texts.iter().enumerate() {
-        read(number, text, &mut all).with_context(|| format!("log of box {number}"))?;
+        let silences = silences.iter().filter(|silence| silence.number == number);
+        let silences: Vec<&str> = silences.map(|silence| &*silence.from).collect();
+        read((number, &silences), text, &mut all).with_context(|| format!("log of box {number}"))?;
     }
     let mut found = PortUsers { ports: all.len(), users: 0 };
     for (place, mut uses) in all {
@@ -103,15 +124,24 @@ fn check_texts(texts: &[String]) -> anyhow::Result<PortUsers> {
     Ok(found)
 }
 
-fn read(number: usize, text: &str, all: &mut BTreeMap<Place, Vec<Use>>) -> anyhow::Result<()> {
+/// Reads the log of a box with these times of silence.
+fn read(
+    (number, silences): (usize, &[&str]),
+    text: &str,
+    all: &mut BTreeMap<Place, Vec<Use>>,
+) -> anyhow::Result<()> {
     let mut open: HashMap<Place, Use> = HashMap::new();
+    let mut last = String::new();
     for line in text.lines() {
         let line: Line = serde_json::from_str(line).with_context(|| line.to_owned())?;
+        let before = std::mem::replace(&mut last, line.time.clone());
         match line.mark.as_deref() {
             // What continues is reported again.
             Some("start" | "stop") => {
+                let is_between = |time: &&&str| *before <= ***time && ***time < *line.time;
+                let end = silences.iter().rfind(is_between).map_or(line.time.clone(), |time| (*time).into());
                 for (place, one) in open.drain() {
-                    all.entry(place).or_default().push(Use { end: Some(line.time.clone()), ..one });
+                    all.entry(place).or_default().push(Use { end: Some(end.clone()), ..one });
                 }
             }
             Some("lost") => anyhow::bail!("events were lost before {}", line.time),
@@ -163,7 +193,23 @@ mod tests {
 
     fn of(logs: &[&[String]]) -> Result<PortUsers, String> {
         let texts: Vec<String> = logs.iter().map(|lines| lines.join("\n")).collect();
-        check_texts(&texts).map_err(|error| format!("{error:#}"))
+        check_texts(&texts, &[]).map_err(|error| format!("{error:#}"))
+    }
+
+    #[test]
+    fn a_killed_box_is_silent_from_a_known_time_on() {
+        let killed = [record(1, "binding_created", 5), mark(8, "start")].join("\n");
+        let other = record(4, "binding_created", 6);
+        let of = |second: u8| {
+            let from = format!("2026-01-31T12:00:{second:02}.000Z");
+            check_texts(&[killed.clone(), other.clone()], &[Silence { number: 0, from }])
+        };
+        assert_eq!(of(4).unwrap(), PortUsers { ports: 1, users: 2 });
+        assert!(of(5).unwrap_err().to_string().contains("two users"));
+        // It is another box's, or later than the next process.
+        assert!(of(9).unwrap_err().to_string().contains("two users"));
+        let of_other = Silence { number: 1, from: "2026-01-31T12:00:04.000Z".into() };
+        assert!(check_texts(&[killed, other], &[of_other]).is_err());
     }
 
     #[test]

@@ -109,6 +109,38 @@ fn packets_take_the_other_box_of_a_pair_during_each_fault() {
         assert_eq!(rows.len(), faults, "{report}");
         assert!(rows.iter().all(|row| row[6] == "0"), "{report}");
     }
+    has_lag(&report, 2);
+}
+
+/// Checks that a table has times until a second box has a session.
+fn has_lag(report: &Value, table: usize) {
+    let lag = &report["tables"][table]["rows"][0];
+    let [p50, p99] = [1, 2].map(|cell| lag[cell].as_str().unwrap().parse::<f64>().unwrap());
+    assert!(0.0 < p50 && p50 <= p99, "{report}");
+}
+
+#[test]
+fn each_run_of_a_pair_plays_the_faults_with_the_kernel_fast_path() {
+    if let Some(why) = gatun_testkit::missing(&[("bird", "bird2"), ("nft", "nftables")]) {
+        return gatun_testkit::skip(&why);
+    }
+    let words = "pair --brief --fastpath --runs 2 --rows kill";
+    let Some(report) = report("pair", words) else { return };
+    for (table, kind) in [(0, "SIIT"), (1, "NAT64")] {
+        let of_kind = &report["tables"][table];
+        let title = of_kind["title"].as_str().unwrap();
+        assert!(title.starts_with(kind) && title.contains("kernel fast path"), "{report}");
+        let rows = of_kind["rows"].as_array().unwrap();
+        assert!(rows.len() == 1 && rows[0][6] == "0", "{report}");
+        // Two runs send different numbers of packets: the median has its range.
+        let sent = rows[0][1].as_str().unwrap();
+        assert!(sent.contains('(') && sent.contains('-'), "{report}");
+    }
+    let checks = report["checks"].as_array().unwrap();
+    for what in ["the kernel translated, and had all sessions", "no public port had two users"] {
+        let is_made = |check: &Value| check["ok"] == true && check["what"].as_str().unwrap().contains(what);
+        assert!(checks.iter().any(is_made), "{what}: {report}");
+    }
 }
 
 #[test]
@@ -123,6 +155,7 @@ fn connections_outlive_faults_of_a_cluster() {
     // Some two thirds of the packets from inside arrive at another node than that of their shard.
     let redirected = |row: &Value| row[7].as_str().unwrap().parse::<u8>().unwrap();
     assert!(rows.iter().all(|row| (50..90).contains(&redirected(row)) && row[8] == "0"), "{report}");
+    has_lag(&report, 1);
 }
 
 #[test]

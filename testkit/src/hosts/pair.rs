@@ -9,7 +9,8 @@
 //! ```
 //! More than two boxes are connected by a switch: box n has 10.0.9.n/24 there, and 10.0.8.n is behind it,
 //! for tunnels between the boxes. The boxes announce the kernel's tables 186 (own) and 187 (backup) of
-//! `[announce]`, the backup's routes with a longer path. BFD finds a dead neighbour after 150 ms.
+//! `[announce]`, the backup's routes with a longer path. They learn the networks behind the routers, by BGP,
+//! into the main table ([`TRACKED`]). BFD finds a dead neighbour after 150 ms.
 
 use super::{Namespace, Process, wait_until};
 use crate::Error;
@@ -22,10 +23,21 @@ pub const CLIENT: &str = "2001:db8:1::2";
 pub const SERVER4: &str = "198.51.100.2";
 /// The server as the client sees it.
 pub const SERVER: &str = "2001:db8:64::198.51.100.2";
+/// Networks of client and server, which the boxes learn from the routers.
+pub const TRACKED: [&str; 2] = ["2001:db8:1::/64", "198.51.100.0/24"];
 /// Addresses of the boxes on the link between them.
 pub const BOXES: [&str; 2] = ["10.0.9.1", "10.0.9.2"];
 /// Time limit for BIRD to learn a route.
 const LEARN_MAX: Duration = Duration::from_secs(20);
+
+/// Ways of packets between a box and the routers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// From the box to the routers.
+    ToRouters,
+    /// From the routers to the box.
+    FromRouters,
+}
 
 /// The hosts of the network.
 pub struct PairNetwork {
@@ -96,8 +108,6 @@ impl PairNetwork {
             one.address("inside", &format!("2001:db8:{n}0::2/64"))?;
             outside.address(name, &format!("10.0.{n}.1/30"))?;
             one.address("outside", &format!("10.0.{n}.2/30"))?;
-            one.ip(&format!("-6 route add 2001:db8:1::/64 via 2001:db8:{n}0::1"))?;
-            one.ip(&format!("route add 198.51.100.0/24 via 10.0.{n}.1"))?;
         }
         let mut birds = vec![
             bird(&inside, &router("ipv6", count, |n| format!("2001:db8:{n}0::"), 64_498))?,
@@ -130,7 +140,7 @@ impl PairNetwork {
     /// Returns an error if the kernel refuses it.
     pub fn cut(&self, number: usize, is_up: bool) -> Result<(), Error> {
         let state = if is_up { "up" } else { "down" };
-        // At the routers, so that the box keeps its addresses and routes.
+        // At the routers, so that the box keeps its addresses.
         let name = self.boxes[number].name();
         self.inside.ip(&format!("link set {name} {state}"))?;
         self.outside.ip(&format!("link set {name} {state}"))?;
@@ -138,6 +148,30 @@ impl PairNetwork {
             let n = number + 1;
             // The kernel has removed it with the link.
             self.inside.address(name, &format!("2001:db8:{n}0::1/64"))?;
+        }
+        Ok(())
+    }
+
+    /// Loses all packets of a way between a box and the routers, or no longer. The links keep their carrier,
+    /// so only BFD notices it.
+    ///
+    /// # Errors
+    /// Returns an error if nft is missing, or the kernel refuses it.
+    pub fn lose(&self, number: usize, way: Way, is_lost: bool) -> Result<(), Error> {
+        let name = self.boxes[number].name();
+        let receivers = match way {
+            Way::ToRouters => vec![(&self.inside, name), (&self.outside, name)],
+            Way::FromRouters => ["inside", "outside"].map(|device| (&self.boxes[number], device)).to_vec(),
+        };
+        for (host, device) in receivers {
+            let table = format!("netdev lost-{device}");
+            let rules = match is_lost {
+                true => format!(
+                    "add table {table} {{ chain in {{ type filter hook ingress device \"{device}\" priority 0; policy drop; }}; }}"
+                ),
+                false => format!("delete table {table}"),
+            };
+            crate::run(host.command("nft").arg(rules))?;
         }
         Ok(())
     }
@@ -171,12 +205,12 @@ fn router(family: &str, count: u8, network: impl Fn(u8) -> String, number: u32) 
     let neighbour = |n: u8| {
         let (name, network) = (char::from(b'a' + n - 1), network(n));
         format!(
-            "protocol bgp box_{name} from neighbour {{ local {network}1 as {number}; neighbor {network}2 as 64496; {family} {{ import all; export none; }}; }}\n"
+            "protocol bgp box_{name} from neighbour {{ local {network}1 as {number}; neighbor {network}2 as 64496; {family} {{ import all; export where proto = \"clients\"; next hop self; }}; }}\n"
         )
     };
     let neighbours: String = (1..=count).map(neighbour).collect();
     format!(
-        "router id 10.0.0.{};\n{COMMON}protocol kernel {{ {family} {{ import none; export all; }}; }}\n{neighbours}",
+        "router id 10.0.0.{};\n{COMMON}protocol direct clients {{ {family}; interface \"clients\", \"servers\"; }}\nprotocol kernel {{ {family} {{ import none; export where source = RTS_BGP; }}; }}\n{neighbours}",
         number - 64_490
     )
 }
@@ -186,7 +220,8 @@ fn announcer(n: u32) -> String {
     let mut text = format!("router id 10.0.0.{n};\n{COMMON}");
     for (family, v) in [("ipv4", 4), ("ipv6", 6)] {
         text += &format!(
-            "{family} table own{v}_table; {family} table backup{v}_table; {family} table gatun{v};\n"
+            "{family} table own{v}_table; {family} table backup{v}_table; {family} table gatun{v};\n\
+             protocol kernel main{v} {{ {family} {{ table gatun{v}; import none; export where source = RTS_BGP; }}; }}\n"
         );
         for (role, table, preference) in [("own", 186, 200), ("backup", 187, 100)] {
             text += &format!(
@@ -201,7 +236,7 @@ fn announcer(n: u32) -> String {
         ("inner", "ipv6", 6, format!("2001:db8:{n}0::2"), format!("2001:db8:{n}0::1"), 64_498),
     ] {
         text += &format!(
-            "protocol bgp {name} from neighbour {{ local {local} as 64496; neighbor {other} as {number}; {family} {{ table gatun{v}; import none; export filter announced; next hop self; }}; }}\n"
+            "protocol bgp {name} from neighbour {{ local {local} as 64496; neighbor {other} as {number}; {family} {{ table gatun{v}; import all; export filter announced; next hop self; }}; }}\n"
         );
     }
     text

@@ -160,7 +160,8 @@ impl<'n> EtcdMembers<'n> {
     /// Returns an error if one does not within a minute.
     pub fn wait_ready(&self) -> Result<(), Error> {
         for number in 0..self.places.len() {
-            let is_ready = || self.control(number, &["endpoint", "health"]).is_ok();
+            let health = ["--command-timeout", "3s", "--dial-timeout", "1s", "endpoint", "health"];
+            let is_ready = || self.control(number, &health).is_ok();
             wait_until(&format!("etcd-{number} answers"), READY_MAX, is_ready)?;
         }
         Ok(())
@@ -196,7 +197,8 @@ impl<'n> EtcdMembers<'n> {
         let mut command = self.command(number, "etcdctl");
         command.env("ETCDCTL_API", "3").arg("--endpoints").arg(&self.endpoints()[number]);
         command.args(&self.control);
-        run(command.args(["--command-timeout", "3s", "--dial-timeout", "1s"]).args(arguments))
+        // On a busy machine, a password's hash and a write to a disk take seconds.
+        run(command.args(["--command-timeout", "30s", "--dial-timeout", "10s"]).args(arguments))
     }
 
     fn command(&self, number: usize, program: &str) -> Command {

@@ -1,7 +1,7 @@
 //! The report as a self-contained page: no script, no external resource, light or dark as the reader
 //! prefers.
 
-use super::{Report, Table, figures, group};
+use super::{MISSED, Report, Table, figures, group};
 use crate::ends::{Latency, Sample};
 use gatun_testkit::plot::{Axes, Chart, Panel, Series};
 use std::fmt::Write as _;
@@ -77,7 +77,9 @@ fn table(out: &mut String, header: &[String], rows: Vec<Vec<String>>) {
     }
     out.push_str("<table>\n");
     let mut line = |tag: &str, cells: &[String]| {
-        let cells: String = cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape(cell))).collect();
+        let class = |cell: &str| if cell.starts_with(MISSED) { " class=\"no\"" } else { "" };
+        let cells: String =
+            cells.iter().map(|cell| format!("<{tag}{}>{}</{tag}>", class(cell), escape(cell))).collect();
         let _ = writeln!(out, "<tr>{cells}</tr>");
     };
     if !header.is_empty() {

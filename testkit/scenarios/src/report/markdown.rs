@@ -1,6 +1,6 @@
 //! The report as Markdown.
 
-use super::{Report, Table, figures};
+use super::{MISSED, Report, Table, figures};
 use std::fmt::Write as _;
 
 pub(super) fn page(report: &Report) -> String {
@@ -54,7 +54,10 @@ pub(super) fn tables(report: &Report) -> String {
 }
 
 /// A table whose columns also line up in plain text.
-fn table(out: &mut String, header: &[String], rows: Vec<Vec<String>>) {
+fn table(out: &mut String, header: &[String], mut rows: Vec<Vec<String>>) {
+    for cell in rows.iter_mut().flatten().filter(|cell| cell.starts_with(MISSED)) {
+        *cell = format!("**{cell}**");
+    }
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column)).chain(header.get(column));
         cells.map(|cell| cell.chars().count()).max().unwrap_or(0).max(3)

@@ -240,6 +240,14 @@ pub(crate) fn group(n: u64) -> String {
     out
 }
 
+/// Beginning of a cell whose figure misses its goal.
+const MISSED: &str = "NO: ";
+
+/// Returns a cell whose figure misses its goal: the formats show it in red, or bold.
+pub(crate) fn missed(cell: &str) -> String {
+    format!("{MISSED}{cell}")
+}
+
 /// Median; of an even number of values, the mean of the two in the middle.
 pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
@@ -308,7 +316,7 @@ mod tests {
         report.tables.push(Table {
             title: "A table".into(),
             header: vec!["what".into(), "n".into()],
-            rows: vec![vec!["a & b".into(), "1".into()]],
+            rows: vec![vec!["a & b".into(), "1".into()], vec!["c".into(), missed("2")]],
         });
         report.not_run.push("Nothing over memif".into());
         report.notes.push("3 runs of 2 s.".into());
@@ -331,6 +339,9 @@ mod tests {
             assert!(!text.contains("NaN") && !text.contains("inf"));
         }
         assert!(html::page(&report).contains("A test &lt;of&gt; reports."));
+        let is_red = |text: &str| html::page(&report).contains(&format!("<td class=\"no\">{text}</td>"));
+        assert!(is_red("NO: 2") && !is_red("1"));
+        assert!(report.markdown().contains("| **NO: 2** |"), "{}", report.markdown());
         let json: serde_json::Value = serde_json::from_str(&serde_json::to_string(&report).unwrap()).unwrap();
         assert_eq!((&json["tx"], &json["rx"]), (&serde_json::json!(2_097_152), &serde_json::Value::Null));
         assert_eq!(json["samples"][0]["latency_us"]["p99"], 20.0);

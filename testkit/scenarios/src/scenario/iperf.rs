@@ -117,7 +117,7 @@ fn is_wanted(options: &RunOptions, row: &Row) -> bool {
 }
 
 fn has(row: &Row, cell: Cell) -> bool {
-    cell.part != Part::Tcp || !row.is_for_udp_only()
+    !cell.part.is_tcp() || !row.is_for_udp_only()
 }
 
 /// Columns: each number of streams, in each direction. The search takes one stream.

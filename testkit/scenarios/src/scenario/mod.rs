@@ -6,8 +6,10 @@ pub(crate) mod carrier;
 mod carrier_switch;
 pub(crate) mod cluster;
 pub(crate) mod fastpath;
+mod goals;
 pub(crate) mod iperf;
 pub(crate) mod ladder;
+mod lag;
 mod moves;
 pub(crate) mod pair;
 mod probe;
@@ -63,6 +65,8 @@ pub(crate) struct RunOptions {
     pub(crate) time_max: Option<Duration>,
     /// Nodes of a cluster.
     pub(crate) nodes: Option<u8>,
+    /// The boxes of a pair have the kernel fast path.
+    pub(crate) fastpath: bool,
     pub(crate) over: Over,
     /// A P4 switch is in the middle.
     #[cfg(feature = "dpdk")]
@@ -76,6 +80,16 @@ impl RunOptions {
     fn length(&self, default_s: f64) -> Duration {
         let default_s = if self.brief { 1.0 } else { default_s };
         Duration::from_secs_f64(self.seconds.unwrap_or(default_s).max(0.2))
+    }
+
+    /// Runs whose medians are reported, of a scenario with faults.
+    fn runs(&self) -> u32 {
+        self.runs.unwrap_or(if self.brief { 1 } else { 5 }).max(1)
+    }
+
+    /// Returns whether a row of this name is wanted.
+    fn wants_row(&self, name: &str) -> bool {
+        self.rows.is_empty() || self.rows.iter().any(|text| name.contains(text.as_str()))
     }
 
     /// Makes a bed for this traffic.

@@ -1,19 +1,21 @@
 //! `pair`: two boxes with BIRD, and faults of one of them while numbered packets pass.
 
+mod kernel;
 mod lab;
 mod stateful;
 mod stateless;
 
-use super::RunOptions;
-use super::probe::ProbeLoad;
-use crate::port_users;
-use crate::report::{Report, Table};
+use super::goals::{Gaps, Runs, runs_of};
+use super::probe::{Outcome, ProbeLoad};
+use super::{RunOptions, lag};
+use crate::port_users::{self, Silence};
+use crate::report::{Report, Table, group};
 use gatun_testkit::PairNetwork;
 use lab::{Fault, Lab, Setup};
 
 const ABOUT: &str = "Two boxes translate the same prefix, and BIRD on them announces the routes of [announce] to two routers: first without sessions (SIIT), then \
 with sessions that they tell each other (NAT64 and [peer]). A client sends a numbered datagram each millisecond in several flows, and keeps TCP connections open; a server \
-echoes all. The first box fails in several ways, and comes back.";
+echoes all. The first box fails in several ways, and comes back. A figure is the median of the runs, with the least and the greatest value.";
 
 pub(crate) fn run(options: &RunOptions) -> anyhow::Result<Report> {
     let mut report = Report::new("pair", ABOUT);
@@ -23,35 +25,44 @@ pub(crate) fn run(options: &RunOptions) -> anyhow::Result<Report> {
         report.not_run.push(why);
         return Ok(report);
     }
-    let (flows, connections) = if options.brief { (4, 4) } else { (64, 100) };
+    let (flows, connections) = if options.brief { (4, 4) } else { (64, 10_000) };
+    let flows = options.flows.unwrap_or(flows);
+    let (is_fast, net) = (options.fastpath, PairNetwork::new()?);
     let setup = Setup {
         programs: &options.programs,
         config: stateless::config,
+        socket: stateless::socket,
+        in_kernel: is_fast.then_some(0),
         settle: || Ok(()),
         examine: |_| Ok(()),
-        load: ProbeLoad { flows: options.flows.unwrap_or(flows), connections, hosts: Vec::new() },
+        // The ports of one address are used again soon.
+        load: ProbeLoad { flows, connections: connections.min(100), hosts: Vec::new() },
     };
-    let (settle, examine) = (stateful::settle, stateful::examine);
-    // Four in a short run.
-    let connections = if options.brief { connections } else { 10_000 };
     stateful::prepare(&options.programs.gatun)?;
-    let load = ProbeLoad { connections, ..setup.load.clone() };
-    let with_sessions = Setup { config: stateful::config, settle, examine, load, ..setup };
+    let with_sessions = Setup {
+        config: stateful::config,
+        socket: stateful::socket,
+        in_kernel: is_fast.then_some(u64::from(flows + connections)),
+        settle: stateful::settle,
+        examine: stateful::examine,
+        load: ProbeLoad { flows, connections, hosts: stateful::hosts() },
+        ..setup
+    };
     let (stateless, stateful) = match options.brief {
         true => (&stateless::FAULTS[..1], &stateful::FAULTS[..4]),
         false => (&stateless::FAULTS[..], &stateful::FAULTS[..]),
     };
-    let is_named = |fault: &&Fault| {
-        options.rows.is_empty() || options.rows.iter().any(|text| fault.name.contains(text.as_str()))
-    };
-    let [stateless, stateful] = [stateless, stateful].map(|all| all.iter().filter(is_named).collect());
-    let net = faults(options, &mut report, ("SIIT", setup), (PairNetwork::new()?, stateless))?;
-    faults(options, &mut report, ("NAT64 with [peer]", with_sessions), (net, stateful))?;
+    let named = |all: &'static [Fault]| all.iter().filter(|fault| options.wants_row(fault.name)).collect();
+    let (net, _) = faults(options, &mut report, ("SIIT", setup), (net, named(stateless)))?;
+    let (_, silences) =
+        faults(options, &mut report, ("NAT64 with [peer]", with_sessions), (net, named(stateful)))?;
     // A port with two users in the tables of running boxes has ended the run.
-    port_users::judge(&mut report, &options.programs.gatun, &[stateful::log(0), stateful::log(1)]);
-    report.notes.push(
-        "BFD: 3 x 50 ms. `stall` is one second, so a stopped daemon is noticed after one second; cut links are noticed by BIRD at once.".into(),
-    );
+    let logs = [stateful::log(0), stateful::log(1)];
+    port_users::judge(&mut report, &options.programs.gatun, &logs, &silences);
+    report.notes.push(format!(
+        "{} BFD: 3 x 50 ms. `stall` is one second, so a stopped daemon is noticed after one second; cut links are noticed by BIRD at once.",
+        runs_of(options.runs())
+    ));
     Ok(report)
 }
 
@@ -65,36 +76,47 @@ const COLUMNS: [&str; 7] = [
     "connections ended",
 ];
 
-/// Plays faults, and adds their table and checks. Returns the network.
+/// Plays faults, and adds their table and checks. Returns the network, and the times after which killed boxes
+/// translated nothing more.
 fn faults(
     options: &RunOptions,
     report: &mut Report,
     (what, setup): (&str, Setup<'_>),
     (net, faults): (PairNetwork, Vec<&Fault>),
-) -> anyhow::Result<PairNetwork> {
+) -> anyhow::Result<(PairNetwork, Vec<Silence>)> {
     if faults.is_empty() {
-        return Ok(net);
+        return Ok((net, Vec::new()));
     }
-    let connections = setup.load.connections;
+    let (connections, is_fast) = (setup.load.connections, setup.in_kernel.is_some());
+    let has_sessions = !setup.load.hosts.is_empty();
     let mut lab = Lab::new(net, setup)?;
-    let mut outcomes = Vec::new();
-    for fault in faults {
-        let outcome = lab.during(fault, options.length(5.0))?;
-        report.check_once(outcome.goes_on(), "packets passed during each fault and after it");
-        report.check_once(outcome.ended == 0, "no TCP connection ended");
-        if fault.is_lossless {
-            report.check(outcome.lost() == 0, format!("{what}, {}: no packet was lost", fault.name));
+    let mut outcomes: Vec<Vec<Outcome>> = faults.iter().map(|_| Vec::new()).collect();
+    let mut lags = Vec::new();
+    for _ in 0..options.runs() {
+        if has_sessions {
+            lags.push(lab.lag(options.brief)?);
         }
-        // A busy machine delays BIRD and the daemons.
-        if let Some(most) = fault.gap_max_ms.filter(|_| !options.brief) {
-            report.check(
-                outcome.gaps_ms()[0] <= most,
-                format!("{what}, {}: gap of {most} ms at most", fault.name),
-            );
+        for (fault, of_fault) in faults.iter().zip(&mut outcomes) {
+            of_fault.push(lab.during(fault, options.length(5.0))?);
         }
-        outcomes.push(outcome.row(fault.name, outcome.gaps_ms()));
     }
-    let title = format!("{what}: faults of the box that translates ({connections} TCP connections each)");
-    report.tables.push(Table { title, header: COLUMNS.map(Into::into).to_vec(), rows: outcomes });
+    let what = if is_fast { format!("{what}, kernel fast path") } else { what.to_owned() };
+    let rows = faults.iter().zip(&outcomes).map(|(fault, outcomes)| {
+        let (outcomes, gaps) = (outcomes.iter().collect(), Outcome::gaps_ms as Gaps);
+        Runs { what: &what, fault: fault.name, goals: fault.goals, outcomes, gaps }
+            .judge(report, options.brief)
+    });
+    let rows = rows.collect();
+    let title = format!(
+        "{what}: faults of the box that translates ({} TCP connections each)",
+        group(connections.into())
+    );
+    report.tables.push(Table { title, header: COLUMNS.map(Into::into).to_vec(), rows });
+    if has_sessions {
+        report.tables.push(lag::table(&lags));
+    }
+    if is_fast {
+        report.check_once(true, "the kernel translated, and had all sessions, before each fault");
+    }
     lab.end()
 }

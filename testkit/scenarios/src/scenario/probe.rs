@@ -1,6 +1,5 @@
 //! Client and server of scenarios in which boxes fail: numbered datagrams, and open TCP connections.
 
-use crate::report::group;
 use anyhow::Context as _;
 use gatun_testkit::{PairNetwork, Process, wait_until};
 use serde::Deserialize;
@@ -9,13 +8,14 @@ use std::path::Path;
 use std::process::{ChildStdin, Stdio};
 use std::time::Duration;
 
-const PORT: &str = "7";
+/// Port of the server.
+pub(super) const PORT: &str = "7";
 /// Server as the client sees it.
-const SERVER: &str = "2001:db8:64::c633:6402";
+pub(super) const SERVER: &str = "2001:db8:64::c633:6402";
 /// Time limit for the client's connections.
 const OPEN_MAX: Duration = Duration::from_secs(120);
 /// Time limit of the client to end.
-const END_MAX: Duration = Duration::from_secs(30);
+const END_MAX: Duration = Duration::from_secs(60);
 /// File that the client makes once its connections are open; /run belongs to the sandbox.
 const READY: &str = "/run/probe-ready";
 /// Time without a fault before each one, and after its end.
@@ -77,6 +77,8 @@ pub(super) struct Outcome {
     phases: [Phase; 3],
     /// TCP connections that have ended, or whose last bytes were not echoed.
     pub(super) ended: u64,
+    /// Answers to another flow or connection than the one that they arrived at.
+    pub(super) strange: u64,
     /// Errors of these.
     pub(super) why: Vec<String>,
 }
@@ -122,17 +124,8 @@ impl Outcome {
         self.phases[1..].iter().all(|phase| phase.received > 0)
     }
 
-    /// Cells of a fault: its name, sent packets; lost ones and the longest gap, of the fault and of the
-    /// return; and ended connections.
-    pub(super) fn row(&self, name: &str, [gap_ms, return_gap_ms]: [f64; 2]) -> Vec<String> {
-        vec![
-            name.to_owned(),
-            group(self.phases.iter().map(|phase| phase.sent).sum()),
-            group(self.lost()),
-            format!("{gap_ms:.0}"),
-            group(self.lost_on_return()),
-            format!("{return_gap_ms:.0}"),
-            group(self.ended),
-        ]
+    /// Packets sent before the fault, during it, and after it.
+    pub(super) fn sent(&self) -> u64 {
+        self.phases.iter().map(|phase| phase.sent).sum()
     }
 }

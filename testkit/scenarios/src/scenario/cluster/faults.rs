@@ -2,6 +2,8 @@
 
 use super::lab::{Lab, PATIENCE, UDP_MINUTES};
 use super::nodes;
+use crate::scenario::goals::Goals;
+use gatun_testkit::pair::Way;
 use gatun_testkit::wait_until;
 use rustix::process::Signal;
 use std::time::Duration;
@@ -18,8 +20,7 @@ pub(super) struct Fault {
     pub(super) is_avoided: bool,
     /// True if its shards get other owners.
     pub(super) is_claimed: bool,
-    /// True if no packet may be lost at its beginning and at its end.
-    pub(super) is_lossless: bool,
+    pub(super) goals: Goals,
     /// Length, if it is not that of the others.
     length: Option<Duration>,
     /// True if a brief run plays it.
@@ -34,7 +35,7 @@ impl Fault {
             end,
             is_avoided: false,
             is_claimed: false,
-            is_lossless: false,
+            goals: Goals::NONE,
             length: None,
             is_brief: false,
         }
@@ -54,12 +55,24 @@ impl Fault {
 /// All members of etcd have stopped for longer than any lease.
 const WITHOUT_ETCD: Duration = Duration::from_secs(60);
 
-pub(super) const FAULTS: [Fault; 17] = [
+pub(super) const FAULTS: [Fault; 20] = [
     Fault {
+        goals: Goals::KILLED,
         is_brief: true,
         ..Fault::of_node("kill -9, then a new process", |lab| lab.kill(0), |lab| lab.start(0))
     },
-    Fault::of_node("power lost, then a new process without state", power_lost, power_back),
+    Fault {
+        goals: Goals::SILENT,
+        ..Fault::of_node("power lost, then a new process without state", power_lost, power_back)
+    },
+    Fault {
+        goals: Goals::SILENT,
+        ..Fault::of_node(
+            "power lost behind switches, then a new process without state",
+            silent_power_lost,
+            silent_power_back,
+        )
+    },
     Fault::of_node(
         "SIGSTOP, then SIGCONT",
         |lab| lab.signal(0, Signal::STOP),
@@ -67,7 +80,7 @@ pub(super) const FAULTS: [Fault; 17] = [
     ),
     Fault::of_node("orderly stop, then a new process", |lab| lab.stop(0), |lab| lab.start(0)),
     Fault {
-        is_lossless: true,
+        goals: Goals::PLANNED,
         is_brief: true,
         ..Fault::of_node(
             "drain, then undrain",
@@ -76,7 +89,7 @@ pub(super) const FAULTS: [Fault; 17] = [
         )
     },
     Fault {
-        is_lossless: true,
+        goals: Goals::PLANNED,
         ..Fault::of_node(
             "drain and stop, then a new process and undrain",
             |lab| lab.ask(0, &["drain", "a", "--timeout", "60"]).and_then(|()| lab.stop(0)),
@@ -124,12 +137,28 @@ pub(super) const FAULTS: [Fault; 17] = [
         )
     },
     Fault {
-        is_lossless: true,
+        is_avoided: true,
+        ..Fault::new(
+            "packets of the node to the routers lost without a cut, then not",
+            |lab| lab.lose(&[Way::ToRouters], true),
+            |lab| lab.lose(&[Way::ToRouters], false),
+        )
+    },
+    Fault {
+        is_avoided: true,
+        ..Fault::new(
+            "packets of the node from the routers lost without a cut, then not",
+            |lab| lab.lose(&[Way::FromRouters], true),
+            |lab| lab.lose(&[Way::FromRouters], false),
+        )
+    },
+    Fault {
+        goals: Goals::PLANNED,
         is_brief: true,
         ..Fault::new("disks of all logs full, then with room", fill_disks, free_disks)
     },
     Fault {
-        is_lossless: true,
+        goals: Goals::PLANNED,
         is_brief: true,
         ..Fault::new(
             "rolling configuration change, then another one back",
@@ -138,7 +167,7 @@ pub(super) const FAULTS: [Fault; 17] = [
         )
     },
     Fault {
-        is_lossless: true,
+        goals: Goals::PLANNED,
         ..Fault::new("configuration on trial, then withdrawn", |lab| lab.apply(UDP_MINUTES - 1), withdraw)
     },
 ];
@@ -150,6 +179,9 @@ iifname peer ip protocol tcp drop; }; chain forward { type filter hook forward p
 /// The second node and the first one exchange no state. Packets pass.
 const APART: &str = "add table inet apart { chain in { type filter hook input priority 0; ip saddr 10.0.9.1 tcp dport 7465 drop; ip saddr 10.0.9.1 tcp sport 7465 drop; }; }";
 
+/// A node hears nothing of the others. What its kernel sends them by itself says nothing.
+const UNHEARD: &str = "add table netdev unheard { chain in { type filter hook ingress device \"peer\" priority 0; policy drop; }; }";
+
 fn power_lost(lab: &mut Lab<'_>) -> anyhow::Result<()> {
     lab.signal(0, Signal::STOP)?;
     lab.etcd.stop(0, true)?;
@@ -159,14 +191,37 @@ fn power_lost(lab: &mut Lab<'_>) -> anyhow::Result<()> {
 
 fn power_back(lab: &mut Lab<'_>) -> anyhow::Result<()> {
     lab.kill(0)?;
-    // The directory itself may be a mount point.
-    for file in std::fs::read_dir(nodes::state(0))? {
-        std::fs::remove_file(file?.path())?;
-    }
+    lose_state()?;
     lab.etcd.stop(0, false)?;
     lab.net.cut(0, true)?;
     lab.cut(0, true)?;
     lab.start(0)
+}
+
+/// The links keep their carrier at the other ends, so only BFD notices it.
+fn silent_power_lost(lab: &mut Lab<'_>) -> anyhow::Result<()> {
+    lab.signal(0, Signal::STOP)?;
+    lab.etcd.stop(0, true)?;
+    lab.lose(&[Way::ToRouters, Way::FromRouters], true)?;
+    lab.filter(0, UNHEARD)
+}
+
+fn silent_power_back(lab: &mut Lab<'_>) -> anyhow::Result<()> {
+    lab.kill(0)?;
+    lose_state()?;
+    lab.filter(0, "delete table netdev unheard")?;
+    lab.lose(&[Way::ToRouters, Way::FromRouters], false)?;
+    lab.etcd.stop(0, false)?;
+    lab.start(0)
+}
+
+/// Removes the state of the first node.
+fn lose_state() -> anyhow::Result<()> {
+    // The directory itself may be a mount point.
+    for file in std::fs::read_dir(nodes::state(0))? {
+        std::fs::remove_file(file?.path())?;
+    }
+    Ok(())
 }
 
 fn kill_leader(lab: &mut Lab<'_>) -> anyhow::Result<()> {

@@ -2,9 +2,10 @@
 
 use super::nodes;
 use crate::middle::{Gatun, Programs};
-use crate::scenario::probe::{ProbeLoad, QUIET, echo};
-use anyhow::Context as _;
-use gatun_testkit::pair::SERVER;
+use crate::scenario::lag::Lag;
+use crate::scenario::probe::{Probe, ProbeLoad, QUIET, echo};
+use anyhow::{Context as _, ensure};
+use gatun_testkit::pair::{SERVER, Way};
 use gatun_testkit::{EtcdMembers, EtcdPlace, PairNetwork, Process, wait_until};
 use rustix::process::Signal;
 use std::path::Path;
@@ -136,6 +137,11 @@ impl<'n> Lab<'n> {
         Ok(())
     }
 
+    /// Loses packets between the first node and the routers, while the links keep their carrier.
+    pub(super) fn lose(&self, ways: &[Way], is_lost: bool) -> anyhow::Result<()> {
+        Ok(ways.iter().try_for_each(|way| self.net.lose(0, *way, is_lost))?)
+    }
+
     /// Changes the packet filter of a node.
     pub(super) fn filter(&self, number: usize, rules: &str) -> anyhow::Result<()> {
         gatun_testkit::run(self.net.boxes[number].command("nft").arg(rules))?;
@@ -211,6 +217,18 @@ impl<'n> Lab<'n> {
         let [inside, outside, from_inside, from_outside] =
             [0, 1, 2, 3].map(|n| (after[n] - before[n]) as f64);
         Ok(Redirected { inside: from_inside / inside.max(1.0), outside: from_outside / outside.max(1.0) })
+    }
+
+    /// Measures how far backups lag behind owners, while a client has all its connections.
+    pub(super) fn lag(&self, is_brief: bool) -> anyhow::Result<Lag> {
+        let mut probe = Probe::start(self.net, &self.load)?;
+        let sockets: Vec<String> = (0..self.count()).map(nodes::socket).collect();
+        let lag = Lag::measure(self.net, &sockets, &self.load.hosts, is_brief)?;
+        probe.next()?;
+        probe.next()?;
+        let outcome = probe.end()?;
+        ensure!(outcome.ended == 0, "{} connections ended: {}", outcome.ended, outcome.why.join(", "));
+        Ok(lag)
     }
 
     /// Stops all. Returns the directories of the logs.

@@ -3,6 +3,7 @@
 use anyhow::{Context as _, ensure};
 use gatun_api::client::Client;
 use gatun_api::types::{BackupPhase, Cluster, ClusterShard, ClusterState, Config, LogStore, RevisionStage};
+use gatun_testkit::pair::TRACKED;
 use gatun_testkit::{OWN_FILES, make_own_files};
 use serde::de::DeserializeOwned;
 use std::io::ErrorKind;
@@ -32,12 +33,13 @@ pub(super) fn make_files(number: usize) -> anyhow::Result<()> {
     make_own_files(&own(number), &format!("{CERTIFICATES}/{}", name(number)))?;
     let log = log(number);
     let script =
-        format!("mkdir -p {log} && {{ mountpoint -q {log} || mount -t tmpfs -o size=96m log {log}; }}");
+        format!("mkdir -p {log} && {{ mountpoint -q {log} || mount -t tmpfs -o size=384m log {log}; }}");
     gatun_testkit::run(Command::new("sh").args(["-c", &script]))?;
     Ok(())
 }
 
-/// Configuration of all nodes, with a lifetime of UDP sessions in minutes.
+/// Configuration of all nodes, with a lifetime of UDP sessions in minutes. Its limits have room for the
+/// connections of several faults, which have been closed.
 pub(super) fn config(count: usize, etcd: &[String], udp: u32) -> String {
     let node = |n: usize| {
         format!(
@@ -47,9 +49,12 @@ pub(super) fn config(count: usize, etcd: &[String], udp: u32) -> String {
     };
     let nodes: String = (1..=count).map(node).collect();
     format!(
-        "[[port]]\ndevice = \"nat64\"\n[translator]\nown4 = \"10.9.9.9\"\n[[pool]]\nname = \"res\"\nprefixes = [\"192.0.2.0/27\"]\n\
+        "[[port]]\ndevice = \"nat64\"\n[translator]\nown4 = \"10.9.9.9\"\n\
+         [[pool]]\nname = \"res\"\nprefixes = [\"192.0.2.0/27\"]\n\
          [[nat64]]\nname = \"lab\"\npool6 = \"2001:db8:64::/96\"\nsubscriber = \"/128\"\n[state]\ndirectory = \"{OWN_FILES}/state\"\n\
-         [log]\ndirectory = \"{OWN_FILES}/log\"\n[api]\nlisten = \"unix:{OWN_FILES}/api.sock\"\n[timeouts]\nudp = \"{udp}m\"\n[announce]\nlinks = [\"inside\", \"outside\"]\nstall = \"200ms\"\nreturn_after = \"500ms\"\n\
+         [log]\ndirectory = \"{OWN_FILES}/log\"\n[api]\nlisten = \"unix:{OWN_FILES}/api.sock\"\n[timeouts]\nudp = \"{udp}m\"\n\
+         [limits]\nsessions_per_subscriber = 40000\nports_per_subscriber = 40000\n\
+         [announce]\nlinks = [\"inside\", \"outside\"]\ntracked_routes = {TRACKED:?}\nstall = \"200ms\"\nreturn_after = \"500ms\"\n\
          [cluster]\ndirectory = \"{OWN_FILES}/files\"\nshards = {SHARDS}\nlease = \"2s\"\nhold = \"60s\"\n\
          own_ports = 2_000\netcd = {etcd:?}\n{nodes}"
     )
@@ -57,7 +62,7 @@ pub(super) fn config(count: usize, etcd: &[String], udp: u32) -> String {
 
 /// Fills the disk of a node's log.
 pub(super) fn fill_disk(number: usize) -> anyhow::Result<()> {
-    let full = std::fs::write(filler(number), vec![0; 128 << 20]);
+    let full = std::fs::write(filler(number), vec![0; 512 << 20]);
     ensure!(full.is_err_and(|error| error.kind() == ErrorKind::StorageFull), "the disk has room");
     Ok(())
 }
@@ -97,7 +102,8 @@ pub(super) fn log(number: usize) -> String {
     format!("{}/log", own(number))
 }
 
-fn socket(number: usize) -> String {
+/// Socket of a node's API.
+pub(super) fn socket(number: usize) -> String {
     format!("{}/api.sock", own(number))
 }
 

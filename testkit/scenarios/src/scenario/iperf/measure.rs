@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 const LOST_MAX: f64 = 0.1;
 /// Precision of the search for the highest rate.
 const PRECISION: f64 = 0.04;
+/// Rate of [`Part::Paced`].
+const PACED_GBIT_S: f64 = 4.0;
 /// Length of a trial of the search, seconds, at most.
 const TRIAL_S: u32 = 2;
 /// Time of iperf3 beyond the measurement, at most.
@@ -17,8 +19,10 @@ const GRACE: Duration = Duration::from_secs(20);
 /// Kind of measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Part {
-    /// TCP.
+    /// TCP, as fast as the sockets can.
     Tcp,
+    /// TCP at 4 Gbit/s, all streams together: what a Gbit costs, whichever end is the slower one.
+    Paced,
     /// UDP, as fast as the sockets can.
     Udp,
     /// UDP, the highest offered rate with at most 0.1 % of loss.
@@ -26,12 +30,17 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    pub(crate) const ALL: [Part; 3] = [Part::Tcp, Part::Udp, Part::Offered];
+    pub(crate) const ALL: [Part; 4] = [Part::Tcp, Part::Paced, Part::Udp, Part::Offered];
+
+    pub(super) fn is_tcp(self) -> bool {
+        matches!(self, Part::Tcp | Part::Paced)
+    }
 
     /// Name in the report.
     pub(in crate::scenario) fn name(self) -> &'static str {
         match self {
             Part::Tcp => "TCP",
+            Part::Paced => "TCP at 4 Gbit/s",
             Part::Udp => "UDP",
             Part::Offered => "UDP offered",
         }
@@ -60,13 +69,23 @@ pub(in crate::scenario) struct Measured {
     pub(in crate::scenario) processor_ms_per_gbit: Option<f64>,
     /// Share of the time in which the processors were busy, 0 to 1, with the warm-up; `None` for a search.
     pub(in crate::scenario) busy_share: Option<f64>,
+    /// Bytes of a packet that the receiver's devices got, on average: super-packets of up to 64 KB. `None`
+    /// for a search.
+    #[serde(default)]
+    pub(in crate::scenario) bytes_per_packet: Option<f64>,
 }
 
 impl Measured {
     /// The sender's rate is that of the receiver; nothing else is known.
-    pub(super) fn of_rate(gbit_s: f64) -> Measured {
-        let offered_gbit_s = gbit_s;
-        Measured { gbit_s, offered_gbit_s, lost_percent: None, processor_ms_per_gbit: None, busy_share: None }
+    pub(in crate::scenario) fn of_rate(gbit_s: f64) -> Measured {
+        Measured {
+            gbit_s,
+            offered_gbit_s: gbit_s,
+            lost_percent: None,
+            processor_ms_per_gbit: None,
+            busy_share: None,
+            bytes_per_packet: None,
+        }
     }
 }
 
@@ -88,6 +107,7 @@ impl Client<'_> {
     pub(in crate::scenario) fn measure(&self, cell: Cell) -> Result<Measured, Error> {
         match cell.part {
             Part::Tcp | Part::Udp => self.once(cell, self.seconds, None),
+            Part::Paced => self.once(cell, self.seconds, Some(PACED_GBIT_S)),
             Part::Offered => {
                 let seconds = self.seconds.min(TRIAL_S);
                 search(self.trials, |rate_gbit_s| self.once(cell, seconds, rate_gbit_s))
@@ -95,35 +115,43 @@ impl Client<'_> {
         }
     }
 
-    /// One run of iperf3. UDP is sent at a rate, or as fast as the sockets can.
+    /// One run of iperf3, at a rate, or as fast as the sockets can.
     fn once(&self, cell: Cell, seconds: u32, rate_gbit_s: Option<f64>) -> Result<Measured, Error> {
-        let datagrams = match (cell.part, rate_gbit_s) {
-            (Part::Tcp, _) => String::new(),
-            (_, None) => "-u -l 1400 -b 0".into(),
+        let bits = rate_gbit_s.map(|rate| (rate * 1e9 / f64::from(cell.streams)) as u64);
+        let kind = match (cell.part.is_tcp(), bits) {
+            (true, None) => String::new(),
+            // Paced by the kernel: iperf3 keeps a processor busy while it waits.
+            (true, Some(bits)) => format!("--fq-rate {bits}"),
+            (false, None) => "-u -l 1400 -b 0".into(),
             // Shorter bursts than by default, which would overflow the receiver's socket.
-            (_, Some(rate)) => {
-                let bits = (rate * 1e9 / f64::from(cell.streams)) as u64;
-                format!("-u -l 1400 -b {bits} --pacing-timer 100")
-            }
+            (false, Some(bits)) => format!("-u -l 1400 -b {bits} --pacing-timer 100"),
         };
         let reverse = if cell.direction == "download" { "-R" } else { "" };
         let Client { server, client, target, warm_up, .. } = *self;
         let streams = cell.streams;
         let arguments = format!(
-            "-c {target} -t {seconds} -O {warm_up} -P {streams} --connect-timeout 3000 {datagrams} {reverse}"
+            "-c {target} -t {seconds} -O {warm_up} -P {streams} --connect-timeout 3000 {kind} {reverse}"
         );
         let max = Duration::from_secs(u64::from(warm_up + seconds)) + GRACE;
+        let receiver = if cell.direction == "download" { client } else { server };
+        let before = received(receiver)?;
         let (before_s, begin) = (busy_s(), Instant::now());
         let text = Iperf { program: "iperf3", server, client, arguments: &arguments, max }.measure()?;
         let busy_s = busy_s().zip(before_s).map(|(after, before)| after - before);
         let available_s = begin.elapsed().as_secs_f64() * machine_processors() as f64;
+        let after = received(receiver)?;
+        let [bytes, packets] = [0, 1].map(|n| after[n].saturating_sub(before[n]) as f64);
         let failed =
             |why: &dyn std::fmt::Display| Error(format!("iperf3, {}, to {target}: {why}", cell.part.name()));
         let json: serde_json::Value = serde_json::from_str(&text).map_err(|e| failed(&e))?;
         let counted = f64::from(seconds) / f64::from(warm_up + seconds);
         let measured = read(&json, cell.part, busy_s.map(|busy_s| busy_s * counted));
         let measured = measured.ok_or_else(|| failed(&json["error"]))?;
-        Ok(Measured { busy_share: busy_s.map(|busy_s| busy_s / available_s), ..measured })
+        Ok(Measured {
+            busy_share: busy_s.map(|busy_s| busy_s / available_s),
+            bytes_per_packet: Some(bytes / packets.max(1.0)),
+            ..measured
+        })
     }
 }
 
@@ -137,12 +165,26 @@ fn read(json: &serde_json::Value, part: Part, busy_s: Option<f64>) -> Option<Mea
     let bytes = |sum: &serde_json::Value| sum["bytes"].as_f64();
     let (gbit_s, offered_gbit_s) = (rate(received)?, rate(sent)?);
     let lost_percent = match part {
-        Part::Tcp => None,
+        Part::Tcp | Part::Paced => None,
         Part::Udp | Part::Offered => Some(100.0 * (1.0 - bytes(received)? / bytes(sent)?.max(1.0)).max(0.0)),
     };
     let gbit = 8e-9 * bytes(received)?;
     let processor_ms_per_gbit = busy_s.filter(|_| gbit > 0.0).map(|busy_s| 1e3 * busy_s / gbit);
-    Some(Measured { gbit_s, offered_gbit_s, lost_percent, processor_ms_per_gbit, busy_share: None })
+    Some(Measured { offered_gbit_s, lost_percent, processor_ms_per_gbit, ..Measured::of_rate(gbit_s) })
+}
+
+/// Bytes and packets that the devices of a host have received.
+fn received(host: &Namespace) -> Result<[u64; 2], Error> {
+    let text = host.run("cat /proc/net/dev")?;
+    let mut sum = [0; 2];
+    for (_, counters) in
+        text.lines().filter_map(|line| line.split_once(':')).filter(|(name, _)| name.trim() != "lo")
+    {
+        for (sum, counter) in sum.iter_mut().zip(counters.split_whitespace()) {
+            *sum += counter.parse::<u64>().map_err(|e| Error(format!("/proc/net/dev: {counter}: {e}")))?;
+        }
+    }
+    Ok(sum)
 }
 
 /// Searches the highest offered rate, Gbit/s, of which at most [`LOST_MAX`] is lost. A trial without a rate
@@ -153,7 +195,12 @@ fn search(
 ) -> Result<Measured, Error> {
     let is_good = |measured: &Measured| measured.lost_percent.is_none_or(|lost| lost <= LOST_MAX);
     let full = trial(None)?;
-    let whole = |measured: Measured| Measured { processor_ms_per_gbit: None, busy_share: None, ..measured };
+    let whole = |measured: Measured| Measured {
+        processor_ms_per_gbit: None,
+        busy_share: None,
+        bytes_per_packet: None,
+        ..measured
+    };
     if is_good(&full) {
         return Ok(whole(full));
     }
@@ -191,11 +238,11 @@ mod tests {
             let received = offered.min(capacity);
             let lost_percent = Some(100.0 * (offered - received) / offered);
             Ok(Measured {
-                gbit_s: received,
                 offered_gbit_s: offered,
                 lost_percent,
                 processor_ms_per_gbit: Some(1.0),
                 busy_share: Some(0.5),
+                ..Measured::of_rate(received)
             })
         }
     }
@@ -236,13 +283,8 @@ mod tests {
     fn a_path_that_always_loses_has_no_rate() {
         let lossy = |rate: Option<f64>| {
             let offered = rate.unwrap_or(5.0);
-            Ok(Measured {
-                gbit_s: 0.9 * offered,
-                offered_gbit_s: offered,
-                lost_percent: Some(10.0),
-                processor_ms_per_gbit: None,
-                busy_share: None,
-            })
+            let lost_percent = Some(10.0);
+            Ok(Measured { offered_gbit_s: offered, lost_percent, ..Measured::of_rate(0.9 * offered) })
         };
         assert_eq!(search(5, lossy).unwrap().offered_gbit_s, 0.0);
     }

@@ -20,6 +20,7 @@ enum Quantity {
     /// Offered rate.
     Offered,
     ProcessorTime,
+    PacketKb,
 }
 
 impl Quantity {
@@ -28,6 +29,7 @@ impl Quantity {
             Quantity::Rate => Some(measured.gbit_s),
             Quantity::Offered => Some(measured.offered_gbit_s),
             Quantity::ProcessorTime => measured.processor_ms_per_gbit,
+            Quantity::PacketKb => measured.bytes_per_packet.map(|bytes| bytes / 1e3),
         }
     }
 }
@@ -69,7 +71,9 @@ impl Results {
             self.rates(Part::Tcp, "TCP, Gbit/s at the receiver"),
             self.rates(Part::Udp, "UDP as fast as possible, Gbit/s at the receiver (lost, %)"),
             self.rates(Part::Offered, "UDP, highest offered Gbit/s with at most 0.1 % lost"),
+            self.medians(Part::Tcp, Quantity::PacketKb, "TCP, KB of a received packet"),
             self.processor_times(Part::Tcp),
+            self.processor_times(Part::Paced),
             self.processor_times(Part::Udp),
         ];
         let quantities = [
@@ -77,6 +81,7 @@ impl Results {
             (Part::Udp, Quantity::Rate, "Ratios, UDP as fast as possible"),
             (Part::Offered, Quantity::Offered, "Ratios, UDP with at most 0.1 % lost"),
             (Part::Tcp, Quantity::ProcessorTime, "Ratios, processor time, TCP"),
+            (Part::Paced, Quantity::ProcessorTime, "Ratios, processor time, TCP at 4 Gbit/s"),
         ];
         tables.extend(quantities.map(|(part, quantity, title)| self.ratios(part, quantity, title)));
         tables.retain(|table| !table.rows.is_empty());
@@ -97,8 +102,12 @@ impl Results {
 
     fn processor_times(&self, part: Part) -> Table {
         let title = format!("{}, ms of processor time of the whole machine for a received Gbit", part.name());
-        self.table(part, &title, &|row, cell| {
-            self.median(row, cell, Quantity::ProcessorTime).map(|ms| format!("{ms:.1}"))
+        self.medians(part, Quantity::ProcessorTime, &title)
+    }
+
+    fn medians(&self, part: Part, quantity: Quantity, title: &str) -> Table {
+        self.table(part, title, &|row, cell| {
+            self.median(row, cell, quantity).map(|value| format!("{value:.1}"))
         })
     }
 

@@ -1,26 +1,29 @@
 //! Boxes with sessions, which tell each other of them: stateful NAT64 with `[peer]`.
 
-use super::lab::{Fault, Lab, PATIENCE, PUBLIC};
+use super::lab::{BOTH, Fault, Lab, PATIENCE, PUBLIC};
+use crate::scenario::goals::Goals;
 use anyhow::{Context as _, ensure};
 use gatun_api::client::Client;
 use gatun_api::types::{Binding, Page, Peer, PeerMember, PeerState};
+use gatun_testkit::pair::{TRACKED, Way};
 use gatun_testkit::wait_until;
 use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 /// Directory of the certificates; /run belongs to the sandbox.
 const CERTIFICATES: &str = "/run/pair-certificates";
 
 /// A brief run plays the first four.
-pub(super) const FAULTS: [Fault; 9] = [
+pub(super) const FAULTS: [Fault; 13] = [
     Fault {
-        gap_max_ms: Some(100.0),
+        goals: Goals::KILLED,
         ..Fault::new("kill -9, then a new process", |lab| lab.kill(), |lab| lab.start(0))
     },
     Fault {
-        gap_max_ms: Some(300.0),
+        goals: Goals::SILENT,
         ..Fault::new("power lost, then a new process without state", power_lost, power_back)
     },
     Fault {
@@ -33,7 +36,7 @@ pub(super) const FAULTS: [Fault; 9] = [
         )
     },
     Fault {
-        is_lossless: true,
+        goals: Goals::PLANNED,
         running: &[0, 1],
         ..Fault::new("release, then release of the other box", |_| release(0), |_| release(1))
     },
@@ -50,10 +53,46 @@ pub(super) const FAULTS: [Fault; 9] = [
     Fault::new("links to the routers cut, then restored", |lab| lab.cut(false), |lab| lab.cut(true)),
     Fault::new("orderly stop, then a new process", |lab| lab.stop(), |lab| lab.start(0)),
     Fault {
-        is_lossless: true,
+        goals: Goals::PLANNED,
         ..Fault::new("release and stop, then a new process and release of the other box", roll, roll_back)
     },
+    Fault {
+        running: &[0, 1],
+        ..Fault::new(
+            "packets to the routers lost without a cut, then not",
+            |lab| lab.lose(&[Way::ToRouters], true),
+            |lab| lab.lose(&[Way::ToRouters], false),
+        )
+    },
+    Fault {
+        running: &[0, 1],
+        ..Fault::new(
+            "packets from the routers lost without a cut, then not",
+            |lab| lab.lose(&[Way::FromRouters], true),
+            |lab| lab.lose(&[Way::FromRouters], false),
+        )
+    },
+    Fault {
+        goals: Goals::SILENT,
+        running: &[0, 1],
+        ..Fault::new(
+            "packets both ways lost without a cut, then not",
+            |lab| lab.lose(&BOTH, true),
+            |lab| lab.lose(&BOTH, false),
+        )
+    },
+    Fault {
+        goals: Goals::KILLED,
+        ..Fault::new("kill -9 and take-over, then a new process that forgets", replace, come_back)
+    },
 ];
+
+/// Connections that are opened after a take-over: their ports are of all ranges.
+const AFTER_TAKEOVER: u32 = 200;
+/// Time limit of the operator's word, which waits for the lease of the other box's kernel.
+const WORD_MAX: Duration = Duration::from_secs(60);
+/// Addresses of the client: one address has too few ports for all connections of a run.
+const HOSTS: u32 = 16;
 
 /// Makes the certificates of the pair.
 pub(super) fn prepare(gatun: &Path) -> anyhow::Result<()> {
@@ -67,15 +106,26 @@ pub(super) fn config(number: usize) -> String {
     let (member, other) = (["a", "b"][number], 2 - number);
     format!(
         "[[port]]\ndevice = \"nat64\"\n[[pool]]\nname = \"res\"\nprefixes = [\"192.0.2.0/30\"]\n\
-         [limits]\nsessions_per_subscriber = 40000\nports_per_subscriber = 40000\n[[nat64]]\nname = \"lab\"\npool6 = \"2001:db8:64::/96\"\n\
-         [state]\ndirectory = \"{}\"\n[api]\nlisten = \"unix:/run/pair-{number}/api.sock\"\n\
-         [log]\ndirectory = \"{}\"\n[announce]\nstall = \"1s\"\nreturn_after = \"1s\"\n\
+         [limits]\nsessions_per_subscriber = 40000\nports_per_subscriber = 40000\n[[nat64]]\nname = \"lab\"\npool6 = \"2001:db8:64::/96\"\nsubscriber = \"/128\"\n\
+         [state]\ndirectory = \"{}\"\n[api]\nlisten = \"unix:{}\"\n\
+         [log]\ndirectory = \"{}\"\n[announce]\ntracked_routes = {TRACKED:?}\nstall = \"1s\"\nreturn_after = \"1s\"\n\
          [peer]\nmember = \"{member}\"\nlisten = \"10.0.9.{}:7464\"\nconnect = \"10.0.9.{other}:7464\"\n\
          directory = \"{CERTIFICATES}/{member}\"\n",
         state(number),
+        socket(number),
         log(number),
         number + 1
     )
+}
+
+/// Addresses of the client, subscribers of their own.
+pub(super) fn hosts() -> Vec<String> {
+    (0..HOSTS).map(|n| format!("2001:db8:1::1:{n:x}")).collect()
+}
+
+/// Socket of a box's API.
+pub(super) fn socket(number: usize) -> String {
+    format!("/run/pair-{number}/api.sock")
 }
 
 /// Rule by which a box receives nothing from the other one.
@@ -92,7 +142,7 @@ pub(super) fn log(number: usize) -> String {
 }
 
 fn client(number: usize) -> Client {
-    Client::new(format!("/run/pair-{number}/api.sock"))
+    Client::new(socket(number))
 }
 
 /// Waits until both boxes have the same sessions.
@@ -137,12 +187,33 @@ fn release(number: usize) -> anyhow::Result<()> {
     let released = client(number).ask::<Peer>("POST", "/v1/peer/release", b"");
     released.map_err(|error| anyhow::anyhow!("release of box {number}: {error}"))?;
     let other = [PeerMember::B, PeerMember::A][number];
-    let owns = |of: usize| {
-        let peer = client(of).get::<Peer>("/v1/peer");
-        peer.is_ok_and(|peer| peer.shards.iter().all(|shard| shard.owner == other))
-    };
-    wait_until("the other box owns the addresses", PATIENCE, || owns(0) && owns(1))?;
+    let is_owner = |by: usize| owns_all(other, by);
+    wait_until("the other box owns the addresses", PATIENCE, || is_owner(0) && is_owner(1))?;
     Ok(())
+}
+
+/// Returns whether a box knows a member as the owner of all addresses.
+fn owns_all(owner: PeerMember, by: usize) -> bool {
+    let peer = client(by).get::<Peer>("/v1/peer");
+    peer.is_ok_and(|peer| peer.shards.iter().all(|shard| shard.owner == owner))
+}
+
+/// Kills the first box. The operator says so to the second one, which then assigns all ports, while the
+/// kernel of the first one may have translated for its lease.
+fn replace(lab: &mut Lab<'_>) -> anyhow::Result<()> {
+    lab.kill()?;
+    lab.net.wait_until_used(1, PUBLIC)?;
+    let took = client(1).ask::<Peer>("POST", "/v1/peer/takeover", b"");
+    took.map_err(|error| anyhow::anyhow!("take-over: {error}"))?;
+    wait_until("the second box owns the addresses", WORD_MAX, || owns_all(PeerMember::B, 1))?;
+    lab.open(AFTER_TAKEOVER)
+}
+
+/// Starts the first box without its state, because the second one refuses it with that.
+fn come_back(lab: &mut Lab<'_>) -> anyhow::Result<()> {
+    lab.start_with_flags(0, &["--forget"])?;
+    settle()?;
+    release(1)
 }
 
 /// Releases, and stops once packets take the other box.

@@ -1,5 +1,6 @@
 # Numbered datagrams and TCP connections to an echo server, and what became of them in each phase.
-# Each line of standard input begins a phase. At its end, the report is printed as JSON.
+# Each line of standard input begins a phase. At its end, each connection says something a last time, and the
+# report is printed as JSON. A connection says its own number again and again, so an answer to another one shows.
 import collections, json, math, os, resource, select, socket, sys, time
 
 address, port, flows, connections = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
@@ -7,7 +8,10 @@ address, port, flows, connections = sys.argv[1], int(sys.argv[2]), int(sys.argv[
 ready, hosts = sys.argv[5], sys.argv[6:] or ["::"]
 EVERY_S, GRACE_S = 0.001, 15.0
 # Time between two slices of the connections, each of which says something in each round.
-SLICE_S, ROUND_S = 0.01, max(0.1, connections / 1000)
+SLICE_S, ROUND_S = 0.01, max(0.1, connections / 2000)
+# The kernel chooses the port of a connection only once it knows the server. Else ports of closed connections
+# would be missing.
+IP_BIND_ADDRESS_NO_PORT = 24
 _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
@@ -19,15 +23,20 @@ def datagrams(number):
     return one
 
 def stream(number):
-    host = (hosts[number % len(hosts)], 0)
-    one = socket.create_connection((address, port), timeout=10, source_address=host)
+    one = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
+    one.settimeout(10)
+    one.setsockopt(socket.IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)
     one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    one.bind((hosts[number % len(hosts)], 0))
+    one.connect((address, port))
     one.setblocking(False)
     return one
 
 udp = [datagrams(number) for number in range(flows)]
-tcp = {one: [0, 0] for one in map(stream, range(connections))}
-ended = []
+flow_of = {one: number for number, one in enumerate(udp)}
+# Bytes said and heard of each connection, and what it says.
+tcp = {stream(number): [0, 0, number.to_bytes(8, "big")] for number in range(connections)}
+ended, strange = [], set()
 sent_in, arrived = [], {}
 phases = [time.monotonic()]
 poll = select.epoll()
@@ -51,7 +60,7 @@ def take(timeout):
             line = os.read(0, 4096)
             if not line:
                 return False
-            phases.append(time.monotonic())
+            phases.extend([time.monotonic()] * line.count(b"\n"))
             continue
         one = by_fd[fd]
         try:
@@ -60,15 +69,30 @@ def take(timeout):
                 if not data:
                     end(one, "closed")
                 else:
+                    _, heard, word = tcp[one]
+                    begin = heard % len(word)
+                    if (word * (len(data) // len(word) + 2))[begin:begin + len(data)] != data:
+                        strange.add(fd)
                     tcp[one][1] += len(data)
             else:
-                arrived.setdefault(int.from_bytes(one.recv(64)[:8], "big"), time.monotonic())
+                number = int.from_bytes(one.recv(64)[:8], "big")
+                if number % flows != flow_of[one]:
+                    strange.add(fd)
+                arrived.setdefault(number, time.monotonic())
         except BlockingIOError:
             pass
         except OSError as error:
             if one in tcp:
                 end(one, str(error))
     return True
+
+def say(one):
+    try:
+        tcp[one][0] += one.send(tcp[one][2])
+    except BlockingIOError:
+        pass
+    except OSError as error:
+        end(one, str(error))
 
 next_s = say_s = time.monotonic()
 goes_on = True
@@ -87,26 +111,27 @@ while goes_on:
         for _ in range(min(len(turns), math.ceil(connections * SLICE_S / ROUND_S))):
             one = turns[0]
             turns.rotate(-1)
-            if one not in tcp:
-                continue
-            try:
-                tcp[one][0] += one.send(b"12345678")
-            except BlockingIOError:
-                pass
-            except OSError as error:
-                end(one, str(error))
+            if one in tcp:
+                say(one)
     goes_on = take(max(0, min(next_s, say_s) - time.monotonic()))
 
-# Late answers, and retransmissions.
+# Each connection goes on.
 poll.unregister(0)
+for count, one in enumerate(list(tcp)):
+    if one in tcp:
+        say(one)
+    if count % 20 == 0:
+        take(0.005)
+
+# Late answers, and retransmissions.
 last = time.monotonic() + GRACE_S
-while time.monotonic() < last and any(said > heard for said, heard in tcp.values()):
+while time.monotonic() < last and any(said > heard for said, heard, _ in tcp.values()):
     take(0.1)
 # A poll ends with the first answers that come.
 last = time.monotonic() + 0.2
 while time.monotonic() < last and len(arrived) < len(sent_in):
     take(0.05)
-silent = sum(said > heard for said, heard in tcp.values())
+silent = sum(said > heard for said, heard, _ in tcp.values())
 times = sorted(arrived.values())
 by_flow = collections.defaultdict(list)
 for number, at in arrived.items():
@@ -125,4 +150,5 @@ for n, begin in enumerate(phases):
     lost = sum(number not in arrived for number in numbers)
     report.append({"sent": len(numbers), "lost": lost, "gap_ms": longest(times, begin, until),
                    "flow_gap_ms": of_flow, "received": len(within)})
-print(json.dumps({"phases": report, "ended": len(ended) + silent, "why": sorted(set(ended))}))
+why = sorted(set(ended)) + ["no answer"] * min(silent, 1)
+print(json.dumps({"phases": report, "ended": len(ended) + silent, "strange": len(strange), "why": why}))

@@ -121,13 +121,7 @@ mod tests {
     use super::*;
 
     fn measured(gbit_s: f64) -> Measured {
-        Measured {
-            gbit_s,
-            offered_gbit_s: gbit_s,
-            lost_percent: None,
-            processor_ms_per_gbit: Some(1.5),
-            busy_share: Some(0.5),
-        }
+        Measured { processor_ms_per_gbit: Some(1.5), busy_share: Some(0.5), ..Measured::of_rate(gbit_s) }
     }
 
     fn conditions(seconds: u32) -> Conditions {

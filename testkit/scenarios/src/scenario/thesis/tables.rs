@@ -327,11 +327,11 @@ mod tests {
                 for gbit_s in [2.0, 4.0, 9.0] {
                     let lost_percent = (part == Part::Udp).then_some(50.0);
                     let measured = Measured {
-                        gbit_s,
                         offered_gbit_s: 2.0 * gbit_s,
                         lost_percent,
                         processor_ms_per_gbit: Some(1.0),
                         busy_share: Some(0.75),
+                        ..Measured::of_rate(gbit_s)
                     };
                     results.add("Gatun", column, measured);
                 }

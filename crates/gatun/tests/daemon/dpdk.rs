@@ -279,7 +279,9 @@ fn pools_addresses_and_routes_change_under_traffic() {
         assert!(said.contains("port outside: its addresses\n"), "{said}");
         assert!(ping(&net.server, 1, "198.51.100.70", "") && ping(&net.client, 1, "198.51.100.2", ""));
         let (status, output) = steady.output(Duration::from_secs(20)).unwrap();
-        assert!(status.success() && output.contains(" 0% packet loss"), "{output}\n{}", daemon.stderr());
+        // The address of a pool is gone before an answer that is on its way.
+        let arrived = [" 400 received", " 399 received"].iter().any(|count| output.contains(count));
+        assert!(status.success() && arrived, "{output}\n{}", daemon.stderr());
         let neighbours = net.server.run("ip neigh show 198.51.100.66").unwrap();
         assert!(neighbours.contains("lladdr"), "{neighbours}");
         let said = daemon.reload(

@@ -55,6 +55,36 @@ fn a_lack_without_a_tests_name_fails_the_run() {
     assert!(lines.contains("failed\tcrates/gatun\tdaemon\tmain\t"), "{lines}");
 }
 
+/// Stand-in whose tests fail together, and of which those given pass alone.
+fn failing(tests: &[&str], alone: &[&str]) -> String {
+    let passes =
+        alone.iter().map(|test| format!("[ \"$1\" = {test} ] && echo \"ok {test}\" >\"$log\" && exit 0\n"));
+    let fails = tests.iter().map(|test| format!("echo 'failed {test}' >>\"$log\"\n"));
+    passes.chain(fails).chain(["exit 101".to_owned()]).collect()
+}
+
+#[test]
+fn a_test_that_failed_among_others_and_passes_alone_is_unstable() {
+    let (lines, good) = recorded("unstable", &failing(&["a"], &["a"]));
+    assert!(good);
+    assert_eq!(lines, "ok\tcrates/gatun\tdaemon\ta\tfailed among others, passed alone\n");
+}
+
+#[test]
+fn a_test_that_fails_twice_has_failed() {
+    let (lines, good) = recorded("twice", &failing(&["a", "b"], &["a"]));
+    assert!(!good);
+    assert!(lines.ends_with("failed\tcrates/gatun\tdaemon\tb\t\n"), "{lines}");
+}
+
+#[test]
+fn no_test_runs_again_if_many_failed() {
+    let tests = ["a", "b", "c", "d"];
+    let (lines, good) = recorded("many", &failing(&tests, &tests));
+    assert!(!good);
+    assert_eq!(lines.matches("failed\t").count(), 4, "{lines}");
+}
+
 #[test]
 fn a_program_that_dies_has_failed() {
     let (lines, good) = recorded("died", "echo 'ok a' >\"$log\"; kill -SEGV $$");

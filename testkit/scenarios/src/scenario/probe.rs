@@ -1,12 +1,12 @@
 //! Client and server of scenarios in which boxes fail: numbered datagrams, and open TCP connections.
 
 use anyhow::Context as _;
-use gatun_testkit::{PairNetwork, Process, wait_until};
+use gatun_testkit::{PairNetwork, Process};
 use serde::Deserialize;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{ChildStdin, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Port of the server.
 pub(super) const PORT: &str = "7";
@@ -52,8 +52,19 @@ impl Probe {
         // It is there if this is not the first client.
         let _ = std::fs::remove_file(READY);
         let mut probe = net.client.python(include_str!("probe/client.py"), &arguments);
-        let (process, phases) = Process::start_with_input(probe.stdout(Stdio::piped()))?;
-        wait_until("the client's connections are open", OPEN_MAX, || Path::new(READY).exists())?;
+        let (mut process, phases) = Process::start_with_input(probe.stdout(Stdio::piped()))?;
+        let begin = Instant::now();
+        while !Path::new(READY).exists() {
+            anyhow::ensure!(
+                process.ended().is_none(),
+                "the client has ended before its connections were open"
+            );
+            anyhow::ensure!(
+                begin.elapsed() < OPEN_MAX,
+                "the client's connections are not open after {OPEN_MAX:?}"
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
         Ok(Probe { process, phases })
     }
 

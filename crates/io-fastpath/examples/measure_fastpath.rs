@@ -4,7 +4,8 @@
 //! Two TUN devices have a program each: one with a table of 1,000 sessions, one with a table of 1,048,576.
 //! Both tables are full. Packets of random sessions go to the devices in turns, from a packet socket. The
 //! program redirects them to the device's ingress, where a blackhole route ends them. The kernel measures the
-//! program (BPF_ENABLE_STATS), which adds some 20 ns to each run.
+//! program (BPF_ENABLE_STATS), which adds some 20 ns to each run. Beside that, the time of one read of random
+//! memory, as large as the tables: what a packet among many sessions waits for at least once.
 
 use aya::programs::loaded_programs;
 use aya::sys::{Stats, enable_stats};
@@ -29,6 +30,8 @@ const FEW: u32 = 1_000;
 const MANY: u32 = 1_048_576;
 const ROUNDS: usize = 11;
 const PACKETS: u32 = 200_000;
+/// Memory of a session: three places for two entries.
+const SESSION_BYTES: usize = 384;
 
 fn flow(n: u32) -> Flow {
     Flow {
@@ -293,6 +296,38 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
+/// Time of reading 8 bytes at a random place of the memory that `count` sessions need, ns. The next place depends
+/// on what was read, as the place of a session depends on the packet.
+fn random_read(count: u32, advice: i32) -> f64 {
+    let len = count as usize * SESSION_BYTES;
+    // SAFETY: new memory, which nobody else has. It is checked below.
+    let memory = unsafe {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        libc::mmap(std::ptr::null_mut(), len, access, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+    };
+    assert_ne!(memory, libc::MAP_FAILED, "memory: {}", std::io::Error::last_os_error());
+    // SAFETY: the memory of above; another size of its pages does not change what it contains.
+    let advised = unsafe { libc::madvise(memory, len, advice) };
+    assert_eq!(advised, 0, "madvise: {}", std::io::Error::last_os_error());
+    // SAFETY: the memory of above, whose start is that of a page, and which has zeros.
+    let words = unsafe { std::slice::from_raw_parts_mut(memory.cast::<u64>(), len / 8) };
+    words.iter_mut().step_by(512).for_each(|word| *word = 1);
+    let mut random = 1_u64;
+    let mut reads = || {
+        let begin = processor_time();
+        for _ in 0..PACKETS {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let place = ((random >> 33) * (words.len() as u64)) >> 31;
+            random ^= words[place as usize];
+        }
+        (processor_time() - begin).as_nanos() as f64 / f64::from(PACKETS)
+    };
+    let time = median((0..ROUNDS).map(|_| reads()).collect());
+    // SAFETY: the memory of above, which is not used later.
+    unsafe { libc::munmap(memory, len) };
+    time
+}
+
 fn hits(table: &Table) -> u64 {
     let counters = [table.counters(Some(0)), table.stateless_counters(0)];
     counters.map(|counters| counters.expect("counters").of(Reason::Hit)).iter().sum()
@@ -327,6 +362,10 @@ fn main() {
             let name = format!("{name}: {what}");
             println!("{name:<46}{:>10.0}{:>10.0}{:>8.2}", median(few), median(many), median(ratios));
         }
+    }
+    for (advice, name) in [(libc::MADV_NOHUGEPAGE, "4 KiB"), (libc::MADV_HUGEPAGE, "2 MiB")] {
+        let [few, many] = [FEW, MANY].map(|count| random_read(count, advice));
+        println!("{:<46}{few:>10.0}{many:>10.0}", format!("one read at random, pages of {name}"));
     }
     let expected = u64::from(PACKETS) * (Kind::ALL.len() * ROUNDS) as u64;
     assert!(sides.iter().all(|side| hits(&side.fast.table) == expected), "packets were not translated");

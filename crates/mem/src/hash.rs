@@ -142,7 +142,8 @@ fn siphash13(key: [u64; 2], words: [u64; 4]) -> u64 {
     ];
     // The last block of a message has the length in its top byte after the remaining bytes, of which there
     // are none here.
-    for m in words.into_iter().chain([32 << 56]) {
+    let [a, b, c, d] = words;
+    for m in [a, b, c, d, 32 << 56] {
         v[3] ^= m;
         sip_round(&mut v);
         v[0] ^= m;

@@ -19,7 +19,7 @@ const SESSION_BYTES: f64 = 54.1;
 /// Sessions that a node sends in a walk each second (decision 0102).
 const WALK_S: f64 = 500_000.0;
 /// Cost of a redirected packet at both nodes together, in packets, by instructions (decision 0108).
-const REDIRECTED: f64 = (696.0 + 515.0) / 515.0;
+const REDIRECTED: f64 = (640.0 + 515.0) / 515.0;
 
 /// Names of the columns, in two lines.
 const NAMES: [&str; 2] = [

@@ -255,10 +255,11 @@ impl Reader {
         Ok(FoundRecords { records, damage })
     }
 
-    /// Visits all entries from `from_ms` up to `to_ms` (exclusive), for each file records, then marks, in
-    /// chronological order. Returns the damage found.
+    /// Visits all entries from `from_ms` up to `to_ms` (exclusive), for each file in chronological order. The
+    /// start of a process comes before its records, and the stop behind them, also at the same millisecond.
+    /// Returns the damage found.
     ///
-    /// Returns errors of `each`, or an error if files cannot be read.
+    /// # Errors
     /// Errors of `each`, or files that cannot be read.
     pub fn show<E: From<LogError>>(
         &self,
@@ -301,15 +302,31 @@ impl Reader {
             };
             records.retain(|r| (from_ms..to_ms).contains(&r.at_ms));
             records.sort_by_key(|r| r.at_ms);
+            let marks = part.marks.iter().filter(|mark| (from_ms..to_ms).contains(&mark.at_ms()));
+            let mut marks: Vec<&Mark> = marks.collect();
+            marks.sort_by_key(|mark| place_of(mark));
+            let mut marks = marks.into_iter().peekable();
             for record in &records {
+                while let Some(mark) = marks.next_if(|mark| place_of(mark) <= (1, record.at_ms)) {
+                    each(Entry::Mark(mark))?;
+                }
                 each(Entry::Record(record, plan_at(record.at_ms)))?;
             }
-            for mark in part.marks.iter().filter(|mark| (from_ms..to_ms).contains(&mark.at_ms())) {
-                each(Entry::Mark(mark))?;
-            }
+            marks.try_for_each(|mark| each(Entry::Mark(mark)))?;
         }
         Ok(damage)
     }
+}
+
+/// Place of a mark among the records of its file: the file is that of one process. Clocks of events and of
+/// marks may differ by a millisecond.
+fn place_of(mark: &Mark) -> (u8, u64) {
+    let place = match mark {
+        Mark::Start { .. } => 0,
+        Mark::Stop { .. } => 2,
+        _ => 1,
+    };
+    (place, mark.at_ms())
 }
 
 /// Damage of a missing or salvaged file.

@@ -95,7 +95,10 @@ fn check_texts(texts: &[String], silences: &[Silence]) -> anyhow::Result<PortUse
     for (number, text) in texts.iter().enumerate() {
         let silences = silences.iter().filter(|silence| silence.number == number);
         let silences: Vec<&str> = silences.map(|silence| &*silence.from).collect();
-        read((number, &silences), text, &mut all).with_context(|| format!("log of box {number}"))?;
+        read((number, &silences), text, &mut all).map_err(|why| {
+            let lines = why.downcast_ref::<RecordError>().map(|one| lines_about(text, &one.place));
+            why.context(format!("log of box {number}: {}", lines.unwrap_or_default()))
+        })?;
     }
     let mut found = PortUsers { ports: all.len(), users: 0 };
     for (place, mut uses) in all {
@@ -122,6 +125,35 @@ fn check_texts(texts: &[String], silences: &[Silence]) -> anyhow::Result<PortUse
         }
     }
     Ok(found)
+}
+
+/// Port whose records contradict each other.
+#[derive(Debug)]
+struct RecordError {
+    place: Place,
+    what: &'static str,
+}
+
+impl std::fmt::Display for RecordError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?} {}", self.place, self.what)
+    }
+}
+
+impl std::error::Error for RecordError {}
+
+/// Records of a log about a port, and the marks between them.
+fn lines_about(text: &str, (protocol, outside, ports): &Place) -> String {
+    let is_about = |line: &&str| {
+        serde_json::from_str::<Line>(line).is_ok_and(|line| {
+            let of = line.outside_ports.or(line.outside_port.map(|port| [port, port]));
+            line.mark.is_some()
+                || line.outside.as_ref() == Some(outside)
+                    && of.as_ref() == Some(ports)
+                    && line.protocols.contains(protocol)
+        })
+    };
+    text.lines().filter(is_about).collect::<Vec<_>>().join("\n")
 }
 
 /// Reads the log of a box with these times of silence.
@@ -159,12 +191,17 @@ fn read(
             match event.as_str() {
                 "binding_created" | "binding_kept" | "block_assigned" | "block_kept" => {
                     let before = open.insert(place.clone(), Use { begin, end: None, user, number });
-                    ensure!(before.is_none(), "{place:?} begins twice: {before:?}");
+                    if before.is_some() {
+                        return Err(RecordError { place, what: "begins twice" }.into());
+                    }
                 }
                 "binding_deleted" | "block_released" => {
-                    let one =
-                        open.remove(&place).with_context(|| format!("{place:?} ends before it begins"))?;
-                    ensure!(one.user == user, "{place:?} ends for {user:?}: {one:?}");
+                    let Some(one) = open.remove(&place) else {
+                        return Err(RecordError { place, what: "ends before it begins" }.into());
+                    };
+                    if one.user != user {
+                        return Err(RecordError { place, what: "ends for another user" }.into());
+                    }
                     all.entry(place).or_default().push(Use { end: Some(begin), ..one });
                 }
                 other => anyhow::bail!("unknown event {other}"),

@@ -1,7 +1,7 @@
 //! The store in real files.
 
 use crate::support::{block, start};
-use gatun_logstore::{Directory, Options, Reader, Store};
+use gatun_logstore::{Directory, Entry, LogError, Mark, Options, Reader, Store};
 use std::path::PathBuf;
 
 struct Place(PathBuf);
@@ -70,4 +70,51 @@ fn a_record_of_a_block_takes_at_most_12_bytes() {
     let status = store.status();
     let each = status.bytes as f64 / status.records as f64;
     assert!(each <= 12.0, "{each} bytes a record");
+}
+
+#[test]
+fn marks_are_shown_among_the_records_of_their_process() {
+    let place = Place::new("marks");
+    let open = |at_ms| {
+        let disk = Directory::to_write(&place.0).unwrap();
+        Store::open(Box::new(disk), Options::default(), at_ms).unwrap()
+    };
+    let mut store = open(1);
+    // The clock of events may be a millisecond behind that of marks.
+    store.mark(start(10));
+    store.append(&[block(9, true, 8, 1), block(30, true, 9, 2)]);
+    store.mark(Mark::Asked { at_ms: 20, by: "a".into(), question: "b".into(), outcome: "who".into() });
+    store.commit().unwrap();
+    // A file is full while its process runs.
+    store.seal().unwrap();
+    store.append(&[block(40, false, 8, 1)]);
+    store.mark(Mark::Stop { at_ms: 40 });
+    store.commit().unwrap();
+    drop(store);
+    let mut store = open(50);
+    store.mark(start(50));
+    store.append(&[block(50, true, 8, 3)]);
+    store.commit().unwrap();
+    let mut shown = Vec::new();
+    let each = |entry: Entry<'_>| {
+        shown.push(match entry {
+            Entry::Record(record, _) => ("record", record.at_ms),
+            Entry::Mark(Mark::Start { at_ms, .. }) => ("start", *at_ms),
+            Entry::Mark(Mark::Stop { at_ms }) => ("stop", *at_ms),
+            Entry::Mark(mark) => ("mark", mark.at_ms()),
+        });
+        Ok::<(), LogError>(())
+    };
+    Reader::open(Box::new(Directory::to_read(&place.0))).unwrap().show((0, u64::MAX), each).unwrap();
+    let expected = [
+        ("start", 10),
+        ("record", 9),
+        ("mark", 20),
+        ("record", 30),
+        ("record", 40),
+        ("stop", 40),
+        ("start", 50),
+        ("record", 50),
+    ];
+    assert_eq!(shown, expected);
 }

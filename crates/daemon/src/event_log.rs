@@ -401,7 +401,7 @@ impl EventThread {
             if let Some(log) = log
                 && !records.is_empty()
             {
-                log.send(records);
+                log.send(&records);
             }
             if !events.is_empty() {
                 let batch = Arc::new(Batch { names: Arc::clone(&terms.names), events });

@@ -1,8 +1,8 @@
 //! Writer of the port log, in its own thread.
 //!
-//! Records come over a bounded channel from the event thread. They are on disk within [`COMMIT_EVERY`]. If
-//! the disk is full or missing they wait, up to a limit; further records are lost, counted, reported, and
-//! noted in the log itself once it is writable.
+//! Records of the event thread wait here, and are on disk within [`COMMIT_EVERY`]. If the disk is slow, full
+//! or missing, or a file is sealed, more wait, up to a limit; further records are lost, counted, reported,
+//! and noted in the log itself once it is writable.
 
 use super::output::Output;
 use anyhow::Context as _;
@@ -14,15 +14,14 @@ use gatun_nat::plan::Transport;
 use gatun_nat::{Event, EventKind, Plan};
 use gatun_wire::text::{counted, group};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 /// Longest time until a record is on disk, if the disk keeps up.
 const COMMIT_EVERY: Duration = Duration::from_millis(200);
-/// Largest number of waiting batches. Each has at most the records of one turn.
-const BATCHES_MAX: usize = 256;
-/// Largest number of records that wait while the disk refuses them; more are lost.
+/// Largest number of records that wait for the thread, and of those that wait while the disk refuses them;
+/// more are lost.
 const WAITING_MAX: usize = 1 << 20;
 /// Interval between the log's marks that the daemon is alive.
 const ALIVE_EVERY: Duration = Duration::from_secs(60);
@@ -32,13 +31,16 @@ const OPEN_EVERY: Duration = Duration::from_secs(1);
 /// Sending end of the log.
 #[derive(Clone)]
 pub(super) struct LogSender {
-    batches: SyncSender<Vec<Record>>,
     shared: Arc<Shared>,
 }
 
 /// State shared by the thread and others.
 #[derive(Default)]
 struct Shared {
+    /// Records that the thread has not taken yet.
+    records: Mutex<Vec<Record>>,
+    /// Wakes the thread at its end.
+    ending: Condvar,
     /// Marks to write before the next records.
     marks: Mutex<Vec<Mark>>,
     /// Events lost since the last mark about losses.
@@ -73,12 +75,11 @@ impl LogStore {
             .with_context(|| format!("[log]: cannot write to {}", log.directory.display()))?;
         let options =
             Options { retention_ms: log.retention_ms, size_max: log.size_max, ..Options::default() };
-        let (batches, received) = sync_channel(BATCHES_MAX);
         let (running, ended) = sync_channel(0);
         // The log counts as working until the first write fails.
         let figures = Mutex::new(StoreFigures { is_writable: true, ..StoreFigures::default() });
         let shared = Arc::new(Shared { figures, ..Shared::default() });
-        let sender = LogSender { batches, shared: Arc::clone(&shared) };
+        let sender = LogSender { shared: Arc::clone(&shared) };
         let (at_ms, version) = (now_ms(), env!("CARGO_PKG_VERSION").to_owned());
         sender.mark(Mark::Start { at_ms, version, keeps_state: goes_on });
         sender.configured(configuration.0, configuration.1);
@@ -92,7 +93,7 @@ impl LogStore {
         };
         let body = move || {
             let _running = running;
-            writer.run(directory, &received);
+            writer.run(directory);
         };
         std::thread::Builder::new().name("log".to_owned()).spawn(body)?;
         Ok(LogStore { sender, ended })
@@ -106,20 +107,27 @@ impl LogStore {
     pub(super) fn finish(self, output: &Output, patience: Duration) {
         self.sender.mark(Mark::Stop { at_ms: now_ms() });
         self.sender.shared.is_ending.store(true, Ordering::Release);
+        drop(self.sender.shared.records());
+        self.sender.shared.ending.notify_all();
         if self.ended.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
             output.error("log: the last records were not written: the disk does not accept them");
         }
     }
 }
 
+impl Shared {
+    fn records(&self) -> MutexGuard<'_, Vec<Record>> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl LogSender {
     /// Passes records to the thread, or counts them as lost if too many wait.
-    pub(super) fn send(&self, records: Vec<Record>) {
-        if let Err(TrySendError::Full(records) | TrySendError::Disconnected(records)) =
-            self.batches.try_send(records)
-        {
-            self.lost(records.len() as u64);
-        }
+    pub(super) fn send(&self, records: &[Record]) {
+        let mut waiting = self.shared.records();
+        let (some, lost) = records.split_at(records.len().min(WAITING_MAX.saturating_sub(waiting.len())));
+        waiting.extend_from_slice(some);
+        self.lost(lost.len() as u64);
     }
 
     /// Counts lost events.
@@ -204,12 +212,12 @@ struct StoreThread {
 }
 
 impl StoreThread {
-    fn run(&mut self, directory: Directory, batches: &Receiver<Vec<Record>>) {
+    fn run(&mut self, directory: Directory) {
         let Some(mut store) = self.open(directory) else { return };
         loop {
             // Checked before the records are taken: none follow afterwards.
             let is_last = self.shared.is_ending.load(Ordering::Acquire);
-            self.take(&mut store, batches);
+            self.take(&mut store);
             self.write(&mut store);
             self.account(&store);
             if is_last {
@@ -245,16 +253,17 @@ impl StoreThread {
     }
 
     /// Collects records for the duration of one commit interval.
-    fn take(&self, store: &mut Store, batches: &Receiver<Vec<Record>>) {
-        let deadline = Instant::now() + COMMIT_EVERY;
-        while store.pending() < WAITING_MAX {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let wait = if self.shared.is_ending.load(Ordering::Acquire) { Duration::ZERO } else { left };
-            match batches.recv_timeout(wait) {
-                Ok(records) => store.append(&records),
-                Err(_) => return,
-            }
-        }
+    fn take(&self, store: &mut Store) {
+        let Shared { ending, is_ending, .. } = &*self.shared;
+        let goes_on = |_: &mut Vec<Record>| !is_ending.load(Ordering::Acquire);
+        let waited = ending.wait_timeout_while(self.shared.records(), COMMIT_EVERY, goes_on);
+        let (mut records, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let room = WAITING_MAX.saturating_sub(store.pending());
+        let some = records.len().min(room);
+        let left = records.split_off(some);
+        let taken = std::mem::replace(&mut *records, left);
+        drop(records);
+        store.append(&taken);
     }
 
     fn write(&mut self, store: &mut Store) {
@@ -298,7 +307,7 @@ impl StoreThread {
             records: status.records,
             bytes: status.bytes,
             lost: self.lost,
-            waiting: store.pending() as u64,
+            waiting: (store.pending() + self.shared.records().len()) as u64,
             is_writable: self.failing.is_none(),
             error: self.failing.clone(),
         };
@@ -320,5 +329,25 @@ impl StoreThread {
         if self.failing.take().is_some() {
             self.output.log("log: writing again");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gatun_nat::Instant;
+
+    #[test]
+    fn records_wait_by_their_number_and_not_by_that_of_their_batches() {
+        let sender = LogSender { shared: Arc::default() };
+        let event = Event::new(EventKind::BindingCreated, Instant(0));
+        let record = record_of(&event, 1, true).unwrap();
+        // The thread takes none while it seals a file.
+        (0..1_000).for_each(|_| sender.send(&[record]));
+        sender.send(&vec![record; WAITING_MAX - 1_001]);
+        assert_eq!(sender.shared.unreported.load(Ordering::Relaxed), 0);
+        sender.send(&[record; 3]);
+        assert_eq!(sender.shared.unreported.load(Ordering::Relaxed), 2);
+        assert_eq!(sender.shared.records().len(), WAITING_MAX);
     }
 }

@@ -45,6 +45,10 @@ const SLOW_TICK: Duration = Duration::from_secs(1);
 const STALL_MS: u32 = 3_000;
 /// Age of an observation after which the thread counts as hanging.
 const AGE_MAX: Duration = Duration::from_secs(5);
+/// Time for which a stopping daemon waits until its routes are withdrawn.
+const WITHDRAW_MAX: Duration = Duration::from_millis(500);
+/// Time for which it goes on translating after that: packets still come until the routers know.
+const LINGER: Duration = Duration::from_millis(100);
 
 /// Reason to withdraw all routes if the roles are not valid any more.
 const HANGS: &str = "the thread of the cluster hangs: restart gatun";
@@ -92,6 +96,7 @@ pub(crate) struct HealthControl {
     wanted: Arc<Mutex<Wanted>>,
     shown: Arc<Mutex<Shown>>,
     is_broken: Arc<AtomicBool>,
+    is_stopping: Arc<AtomicBool>,
 }
 
 /// Result of the last observation.
@@ -99,6 +104,8 @@ pub(crate) struct HealthControl {
 struct Shown {
     health: types::Health,
     at: Option<Instant>,
+    /// All routes are withdrawn because the daemon is stopping.
+    is_withdrawn: bool,
 }
 
 impl HealthControl {
@@ -124,9 +131,24 @@ impl HealthControl {
         lock(&self.wanted).until = Some(until);
     }
 
-    /// Returns whether packets get lost here because of workers, links or routes, or did so lately.
+    /// Returns whether packets get lost here because of workers, links or routes, or did so lately, or will
+    /// because the daemon is stopping.
     pub(crate) fn is_broken(&self) -> bool {
-        self.is_broken.load(Ordering::Relaxed)
+        self.is_broken.load(Ordering::Relaxed) || self.is_stopping.load(Ordering::Relaxed)
+    }
+
+    /// Withdraws all routes before the workers stop, so that packets take other ways, and waits until the
+    /// routers know. Without [announce], it returns at once.
+    pub(crate) fn withdraw(&self) {
+        self.is_stopping.store(true, Ordering::Relaxed);
+        if lock(&self.shown).health.announce == AnnounceState::Off {
+            return;
+        }
+        let end = Instant::now() + WITHDRAW_MAX;
+        while !lock(&self.shown).is_withdrawn && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        std::thread::sleep(LINGER);
     }
 
     /// State for the API. A thread that does not observe is no good sign.
@@ -217,11 +239,12 @@ impl Health {
         self.control.clone()
     }
 
-    /// Starts the thread.
+    /// Starts the thread. Returns the orders to it.
     ///
     /// # Errors
     /// Returns an error if the thread cannot start.
-    pub(crate) fn start(self, workers: Vec<Handle>, output: Output) -> anyhow::Result<()> {
+    pub(crate) fn start(self, workers: Vec<Handle>, output: Output) -> anyhow::Result<HealthControl> {
+        let control = self.control();
         let routes = self.tracking.map(Tracking::start).transpose()?.unwrap_or_default();
         let observer = Observer::new(workers, (self.links, self.down, routes), self.stall_ms);
         let watch = Watch {
@@ -236,7 +259,7 @@ impl Health {
             logged: Vec::new(),
         };
         let thread = std::thread::Builder::new().name("health".into()).spawn(move || watch.run());
-        thread.map(drop).context("cannot start the thread that observes the daemon's health")
+        thread.map(|_| control).context("cannot start the thread that observes the daemon's health")
     }
 }
 
@@ -298,12 +321,14 @@ impl Watch {
         });
         reasons.extend(pools);
         let is_unfit = reasons.iter().any(|reason| reason.withdraws);
-        let announces = !is_starting && self.judge.judge(now_ms, is_unfit);
+        let is_stopping = self.control.is_stopping.load(Ordering::Relaxed);
+        let announces = !is_starting && self.judge.judge(now_ms, is_unfit) && !is_stopping;
         if is_starting && reasons.is_empty() {
             reasons.push(reason(Part::Workers, "the workers are starting"));
         } else {
             self.log(&reasons);
         }
+        reasons.extend(is_stopping.then(|| reason(Part::Workers, "gatun is stopping")));
         let mut health = types::Health {
             healthy: !reasons.iter().any(|reason| reason.withdraws),
             reasons,
@@ -319,7 +344,7 @@ impl Watch {
                 false => AnnounceState::Withdrawn,
             };
         }
-        *lock(&self.control.shown) = Shown { health, at: Some(Instant::now()) };
+        *lock(&self.control.shown) = Shown { health, at: Some(Instant::now()), is_withdrawn: is_stopping };
         is_starting
     }
 

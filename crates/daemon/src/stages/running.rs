@@ -10,6 +10,7 @@ use crate::boxes::Boxes;
 use crate::config_file::ConfigFile;
 use crate::control::Process;
 use crate::event_sinks::{EventSinks, SinkRights};
+use crate::health::HealthControl;
 use crate::notify::Notifier;
 use crate::output::Output;
 use crate::ports::Ports;
@@ -39,6 +40,7 @@ pub(super) struct Running {
     records: Vec<File>,
     output: Output,
     notifier: Notifier,
+    health: HealthControl,
     /// File of the API's socket. It is removed when the daemon ends.
     _socket: Option<SocketFile>,
     /// Ports, whose devices' names stay locked until the last worker has ended.
@@ -61,13 +63,12 @@ impl Running {
         // Before the first worker runs, so that no signal reaches the default handler.
         signals.listen(sender.clone())?;
         let goes_on = restored.as_ref().is_some_and(RestoredSessions::is_some);
-        let means = SinkRights { connect, sandbox };
-        let event_sinks = EventSinks::start(&settings, &mut engines, (clock, goes_on), means, &output)?;
+        let rights = SinkRights { connect, sandbox };
+        let event_sinks = EventSinks::start(&settings, &mut engines, (clock, goes_on), rights, &output)?;
         save_sessions(session_store.as_mut(), &settings.plan, (&mut engines, clock), (&fast_paths, &boxes))?;
         fast_paths.wait_cleared(&output);
-        let backends = std::mem::take(&mut ports.backends);
-        let workers =
-            start_workers(engines, backends, exchange, (clock, processors), (&sender, &fast_paths))?;
+        let (backends, to) = (std::mem::take(&mut ports.backends), (&sender, &fast_paths));
+        let workers = start_workers(engines, backends, exchange, (clock, processors), to)?;
         let handles: Vec<Handle> = workers.iter().map(|worker| worker.handle.clone()).collect();
         fast_paths.begin(&handles);
         let (tls, (orders, requests)) = (sockets.tls(), channel());
@@ -104,7 +105,7 @@ impl Running {
             notifier: notifier.clone(),
             output: output.clone(),
         };
-        health.start(reload.workers.clone(), output.clone())?;
+        let health = health.start(reload.workers.clone(), output.clone())?;
         reload.start(&orders, requests)?;
         notifier.ready(&translating(workers.len()));
         Ok(Running {
@@ -116,6 +117,7 @@ impl Running {
             records,
             output,
             notifier,
+            health,
             _socket: socket,
             _ports: ports,
         })
@@ -124,8 +126,11 @@ impl Running {
     /// Handles signals until every worker has ended, and writes the remaining output.
     pub(super) fn supervise(self) -> ExitCode {
         let Running { workers, events, reload, event_sinks, fast_paths, .. } = self;
-        let Running { records, output, notifier, _socket, _ports, .. } = self;
-        let stop = || fast_paths.stop();
+        let Running { records, output, notifier, health, _socket, _ports, .. } = self;
+        let stop = || {
+            health.withdraw();
+            fast_paths.stop()
+        };
         let exit = supervise(workers, &events, &reload, (&output, &notifier, &stop));
         event_sinks.finish(&output);
         records.iter().for_each(state::give_back_unwritten);

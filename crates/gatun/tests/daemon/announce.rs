@@ -70,8 +70,10 @@ fn routes_vanish_with_a_killed_daemon_while_its_device_stays() {
         // The next one announces again.
         let daemon = Daemon::start(&net, &config());
         until_routes(&net.translator, 186, &BOTH);
-        daemon.stop(Signal::TERM);
+        let said = daemon.stop(Signal::TERM).stderr;
         assert_eq!(routes(&net.translator, 186), [""; 0]);
+        // It has withdrawn them before its workers ended, so that packets take other ways meanwhile.
+        assert!(said.contains("announce: all routes are withdrawn"), "{said}");
     });
 }
 

@@ -78,7 +78,10 @@ pub(super) const FAULTS: [Fault; 20] = [
         |lab| lab.signal(0, Signal::STOP),
         |lab| lab.signal(0, Signal::CONT),
     ),
-    Fault::of_node("orderly stop, then a new process", |lab| lab.stop(0), |lab| lab.start(0)),
+    Fault {
+        goals: Goals::KILLED,
+        ..Fault::of_node("orderly stop, then a new process", |lab| lab.stop(0), |lab| lab.start(0))
+    },
     Fault {
         goals: Goals::PLANNED,
         is_brief: true,

@@ -51,7 +51,10 @@ pub(super) const FAULTS: [Fault; 13] = [
     },
     Fault::new("SIGSTOP, then SIGCONT", |lab| lab.signal(Signal::STOP), |lab| lab.signal(Signal::CONT)),
     Fault::new("links to the routers cut, then restored", |lab| lab.cut(false), |lab| lab.cut(true)),
-    Fault::new("orderly stop, then a new process", |lab| lab.stop(), |lab| lab.start(0)),
+    Fault {
+        goals: Goals::KILLED,
+        ..Fault::new("orderly stop, then a new process", |lab| lab.stop(), |lab| lab.start(0))
+    },
     Fault {
         goals: Goals::PLANNED,
         ..Fault::new("release and stop, then a new process and release of the other box", roll, roll_back)

@@ -17,7 +17,10 @@ pub(super) const FAULTS: [Fault; 8] = [
         |lab| lab.signal(Signal::STOP).and_then(|()| lab.cut(false)),
         |lab| lab.signal(Signal::CONT).and_then(|()| lab.cut(true)),
     ),
-    Fault::new("orderly stop, then a new process", |lab| lab.stop(), |lab| lab.start(0)),
+    Fault {
+        goals: Goals::KILLED,
+        ..Fault::new("orderly stop, then a new process", |lab| lab.stop(), |lab| lab.start(0))
+    },
     Fault::new(
         "packets to the routers lost without a cut, then not",
         |lab| lab.lose(&[Way::ToRouters], true),

@@ -209,6 +209,8 @@ fn what_does_not_go_with_a_cluster_is_refused() {
     assert!(load_str(&pair, "f").unwrap_err().to_string().contains("[cluster] and [peer]"));
     let kernel = format!("{FILE}[fastpath]\nkernel = \"auto\"\n");
     assert!(load_str(&kernel, "f").unwrap_err().to_string().contains("[cluster] and [fastpath]"));
+    let shared = report("[\"192.0.2.0/28\"]\n", "[\"192.0.2.0/28\"]\noverload = [443]\n");
+    assert!(shared.contains("[cluster] and `overload` in pool"), "{shared}");
     assert!(with("tunnel_mtu = 1349").contains("write `tunnel_mtu = 1350` or more"));
     assert!(with("lease = \"900ms\"").contains("`lease` is below 1 s"));
     let hold = with("lease = \"5s\"\nhold = \"19s\"");

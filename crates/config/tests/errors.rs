@@ -601,6 +601,9 @@ fn a_pair_that_could_not_work_is_refused() {
     let switches = "[[offload]]\nkind = \"p4runtime\"\nswitches = [\"edge at [::1]:9559\"]\n";
     let both = of(&format!("member = \"a\"\nlisten = \"[::]:7464\"\n{switches}"));
     assert!(both.contains("[peer] and [[offload]]"), "{both}");
+    let shared = stateful.replace("[\"192.0.2.1\"]", "[\"192.0.2.1\"]\noverload = [443]");
+    let said = report(&format!("{shared}[peer]\nmember = \"a\"\nlisten = \"[::]:7464\"\n"));
+    assert!(said.contains("[peer] and `overload` in pool"), "{said}");
     let stateless = "[[siit]]\npool6 = \"2001:db8:46::/96\"\n[[port]]\nroutes = [\"2001:db8:46::/96\"]\n";
     let said = warnings(&format!("{stateless}[peer]\nmember = \"a\"\nlisten = \"[::]:7464\"\n"));
     assert!(said.contains("[peer] has no effect"), "{said}");

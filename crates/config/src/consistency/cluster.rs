@@ -1,5 +1,6 @@
 //! Consistency of the cluster with pools, instances, own addresses and fast paths.
 
+use super::peer::check_overload;
 use crate::config::Config;
 use crate::problem::Problems;
 use crate::sections::cluster::{Cluster, RawCluster};
@@ -46,6 +47,7 @@ pub(super) fn check(
             format!("`tunnel_mtu` is below {min}: an IPv6 packet of 1,280 bytes would not fit the tunnel");
         problems.error(raw.mtu_span.clone(), what, format!("write `tunnel_mtu = {min}` or more"));
     }
+    check_overload(config, "[cluster]", span, problems);
     check_addresses(config, &raw, own4_span, problems);
     let shards = shards(config, &raw, problems)?;
     config.plan.shards = Some(shards);

@@ -23,6 +23,7 @@ pub(super) fn check(
         problems.warn(span.clone(), what, "remove the section");
         return None;
     }
+    check_overload(config, "[peer]", span, problems);
     let needed = 2 * config.workers() as u64;
     for pool in config.plan.pools.iter().filter(|_| peer.mode == PairMode::ActiveActive) {
         let ranges = pool.ranges.iter();
@@ -37,4 +38,17 @@ pub(super) fn check(
         }
     }
     Some(peer)
+}
+
+/// Refuses pools whose flows share ports: the other boxes do not get to know these flows, and would assign
+/// their ports to other subscribers.
+pub(super) fn check_overload(config: &Config, section: &str, span: &Range<usize>, problems: &mut Problems) {
+    for pool in config.plan.pools.iter().filter(|pool| !pool.overload.is_empty()) {
+        let what = format!(
+            "{section} and `overload` in pool \"{}\": flows that share a port are not told to other boxes, \
+             which would assign the port to another subscriber",
+            pool.name
+        );
+        problems.error(span.clone(), what, "remove `overload` from the pool");
+    }
 }

@@ -16,7 +16,7 @@ pub(crate) const POOL: &[Key] = &[
     key("port_parity", Kind::Flag, "true", "Prefers an even public port for an even inside port, and an odd one for an odd one (RFC 4787 REQ-4; RFC 7857 8 allows `false`).").default("true"),
     key("port_class", Kind::Flag, "true", "Prefers a public port below 1024 for an inside port below 1024, and one from 1024 on for others (RFC 4787 REQ-3). Not with port blocks.").default("true"),
     key("allocation", Kind::WordOrTable(ALLOCATION_KEYS), "{ kind = \"blocks\", size = 256 }", "Allocation of ports: single ports of the whole address (`random`), port blocks, so that one log record covers many ports (`blocks`), or a formula that needs no log (`deterministic`, RFC 7422). A word, or a table with that word as `kind`.").default("\"random\""),
-    key("overload", Kind::List(&Kind::RemotePort), "[443, \"udp/123\"]", "Remote ports, of TCP and UDP or of the protocol in front. Flows to these ports may reuse a public port of their subscriber for different destinations. This saves ports and disables inbound connections to them, because no binding is made. An observer of one flow knows the public port of others: leave out `53` if inside hosts resolve names themselves (RFC 5452).").default("[]"),
+    key("overload", Kind::List(&Kind::RemotePort), "[443, \"udp/123\"]", "Remote ports, of TCP and UDP or of the protocol in front. Flows to these ports may reuse a public port of their subscriber for different destinations. This saves ports and disables inbound connections to them, because no binding is made. An observer of one flow knows the public port of others: leave out `53` if inside hosts resolve names themselves (RFC 5452). Not with `[peer]` or `[cluster]`.").default("[]"),
 ];
 
 /// `allocation` in `[[pool]]`

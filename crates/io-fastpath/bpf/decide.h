@@ -83,6 +83,7 @@ struct target {
 	struct entry *entry; /* none: of a stateless instance */
 	__u32 generation;
 	struct instance *instance;
+	__u64 bytes; /* of the packet, as it was counted */
 	__u32 row;
 	__u8 way;
 };
@@ -435,21 +436,37 @@ static __always_inline struct entry *find(__u32 home, const void *key, bool six,
 
 #include "siit.h"
 
-/* Counts the packet. False if another session has taken the entry over meanwhile. */
-static __always_inline bool commit(struct target *t, __u64 bytes, __u64 now)
+/* Adds to the packets and bytes of the entry or the stateless instance, if no other session has taken the entry over. */
+static __always_inline bool count(struct target *t, __u64 packets, __u64 bytes)
 {
 	struct entry *e = t->entry;
 
 	if (!e) {
-		count_stateless(t->row - STATEFUL_MAX, t->way == WAY_4_TO_6, bytes);
+		count_stateless(t->row - STATEFUL_MAX, t->way == WAY_4_TO_6, packets, bytes);
 		return true;
 	}
 	if (!is_still(e, t->generation))
 		return false;
-	__sync_fetch_and_add(&e->packets, 1);
+	__sync_fetch_and_add(&e->packets, packets);
 	__sync_fetch_and_add(&e->bytes, bytes);
-	e->seen = now;
 	return true;
+}
+
+/* Counts the packet. False if another session has taken the entry over meanwhile. */
+static __always_inline bool commit(struct target *t, __u64 bytes, __u64 now)
+{
+	t->bytes = bytes;
+	if (!count(t, 1, bytes))
+		return false;
+	if (t->entry)
+		t->entry->seen = now;
+	return true;
+}
+
+/* Takes the count back: the kernel did not write the packet, which has another fate. */
+static __always_inline void take_back(struct target *t)
+{
+	count(t, -1, -t->bytes);
 }
 
 /*

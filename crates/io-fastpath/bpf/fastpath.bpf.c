@@ -76,9 +76,16 @@ static __always_inline int hand_over(struct __sk_buff *skb, struct target *t)
 	return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
 }
 
-static __always_inline int dropped(__u32 row)
+static __always_inline int refused(struct target *t)
 {
-	note(DROPPED, row);
+	take_back(t);
+	return up(REFUSED, t->row);
+}
+
+static __always_inline int dropped(struct target *t)
+{
+	take_back(t);
+	note(DROPPED, t->row);
 	return TC_ACT_SHOT;
 }
 
@@ -87,9 +94,9 @@ static __always_inline int write4(struct __sk_buff *skb, struct target *t, struc
 	struct iphdr ip = header4(&at_device, t, c, p);
 
 	if (bpf_skb_change_proto(skb, bpf_htons(ETH_P_IP), 0))
-		return up(REFUSED, t->row);
+		return refused(t);
 	if (bpf_skb_store_bytes(skb, mac_len, &ip, sizeof(ip), 0) || write_l4(skb, t, p, mac_len + sizeof(ip)))
-		return dropped(t->row);
+		return dropped(t);
 	return hand_over(skb, t);
 }
 
@@ -98,9 +105,9 @@ static __always_inline int write6(struct __sk_buff *skb, struct target *t, struc
 	struct ipv6hdr ip6 = header6(&at_device, t, p);
 
 	if (bpf_skb_change_proto(skb, bpf_htons(ETH_P_IPV6), 0))
-		return up(REFUSED, t->row);
+		return refused(t);
 	if (bpf_skb_store_bytes(skb, mac_len, &ip6, sizeof(ip6), 0) || write_l4(skb, t, p, mac_len + sizeof(ip6)))
-		return dropped(t->row);
+		return dropped(t);
 	return hand_over(skb, t);
 }
 
@@ -109,7 +116,7 @@ static __always_inline int write44(struct __sk_buff *skb, struct target *t, stru
 {
 	change44(&at_device, t, c, p, ip);
 	if (bpf_skb_store_bytes(skb, mac_len, ip, sizeof(*ip), 0) || write_l4(skb, t, p, mac_len + sizeof(*ip)))
-		return dropped(t->row);
+		return dropped(t);
 	return hand_over(skb, t);
 }
 

@@ -158,13 +158,13 @@ static __always_inline void six_of(struct mapping4 *m, __be32 address, __be32 *s
 	six[3] = bpf_htonl((__u32)a.low);
 }
 
-static __always_inline void count_stateless(__u32 instance, bool to_six, __u64 bytes)
+static __always_inline void count_stateless(__u32 instance, bool to_six, __u64 packets, __u64 bytes)
 {
 	struct traffic *traffic = bpf_map_lookup_elem(&stateless, &instance);
 
 	if (!traffic)
 		return;
-	traffic->packets[to_six ? 1 : 0]++;
+	traffic->packets[to_six ? 1 : 0] += packets;
 	traffic->bytes[to_six ? 1 : 0] += bytes;
 }
 

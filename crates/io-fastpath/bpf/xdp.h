@@ -23,9 +23,16 @@ static __always_inline int to_stack(enum reason reason, __u32 row)
 	return XDP_PASS;
 }
 
-static __always_inline int xdp_dropped(__u32 row)
+static __always_inline int xdp_refused(struct target *t)
 {
-	note(DROPPED, ROWS + row);
+	take_back(t);
+	return to_stack(REFUSED, t->row);
+}
+
+static __always_inline int xdp_dropped(struct target *t)
+{
+	take_back(t);
+	note(DROPPED, ROWS + t->row);
 	return XDP_DROP;
 }
 
@@ -103,7 +110,7 @@ static __always_inline int send(struct xdp_md *ctx, struct bpf_fib_lookup *fib, 
 
 	/* The ports are at the same place in both. */
 	if (l4 + sizeof(struct udphdr) > end)
-		return xdp_dropped(t->row);
+		return xdp_dropped(t);
 	__builtin_memcpy(eth->h_dest, fib->dmac, ETH_ALEN);
 	__builtin_memcpy(eth->h_source, fib->smac, ETH_ALEN);
 	eth->h_proto = len == sizeof(struct ipv6hdr) ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
@@ -114,7 +121,7 @@ static __always_inline int send(struct xdp_md *ctx, struct bpf_fib_lookup *fib, 
 		((struct udphdr *)l4)->check = new_check(p, t);
 	} else {
 		if (l4 + sizeof(struct tcphdr) > end)
-			return xdp_dropped(t->row);
+			return xdp_dropped(t);
 		((struct tcphdr *)l4)->check = new_check(p, t);
 	}
 	note(HIT, ROWS + t->row);
@@ -149,7 +156,7 @@ static __always_inline int xdp_from6(struct xdp_md *ctx, struct xdp_port *port, 
 		return to_stack(NO_ENTRY, ROW_NONE);
 	ip = header4(&at, &t, c, &p);
 	if (!resize(ctx, room - p.len - sizeof(struct ipv6hdr), (int)sizeof(ip) - (int)sizeof(struct ipv6hdr)))
-		return to_stack(REFUSED, t.row);
+		return xdp_refused(&t);
 	return send(ctx, &fib, &p, &t, &ip, sizeof(ip));
 }
 
@@ -177,12 +184,12 @@ static __always_inline int xdp_from4(struct xdp_md *ctx, struct xdp_port *port, 
 	if (t.way != WAY_4_TO_6) {
 		change44(&at, &t, c, &p, &ip);
 		if (!resize(ctx, padding, 0))
-			return to_stack(REFUSED, t.row);
+			return xdp_refused(&t);
 		return send(ctx, &fib, &p, &t, &ip, sizeof(ip));
 	}
 	ip6 = header6(&at, &t, &p);
 	if (!resize(ctx, padding, (int)sizeof(ip6) - (int)sizeof(ip)))
-		return to_stack(REFUSED, t.row);
+		return xdp_refused(&t);
 	return send(ctx, &fib, &p, &t, &ip6, sizeof(ip6));
 }
 

@@ -21,11 +21,36 @@ const STEPS: usize = 3;
 pub(crate) struct Progress {
     control: Arc<Control>,
     times: Arc<[AtomicU64]>,
+    steps: Steps,
+}
+
+/// Steps that packets from before a time have certainly done.
+#[derive(Clone)]
+struct Steps {
     /// Time for which the steps are counted.
     at: KernelTime,
     /// Time that each worker has to pass for the next step.
     since: KernelTime,
     step: usize,
+}
+
+impl Steps {
+    const DONE: Steps = Steps { at: KernelTime(0), since: KernelTime(0), step: STEPS };
+
+    /// All workers have emptied their queues since `passed`, and it is `now`. Returns a time whose packets
+    /// have left the last worker, if it has become later.
+    fn next(&mut self, passed: KernelTime, now: KernelTime) -> Option<KernelTime> {
+        if self.step < STEPS && passed.0 <= self.since.0 {
+            return None;
+        }
+        self.since = now;
+        if self.step == STEPS {
+            (self.at, self.step) = (passed, 1);
+            return None;
+        }
+        self.step += 1;
+        (self.step == STEPS).then_some(self.at)
+    }
 }
 
 /// Converts a time of the process to the program's. It is never later than the true one.
@@ -42,7 +67,7 @@ fn converter() -> impl Fn(Instant) -> KernelTime {
 impl Progress {
     pub(crate) fn new(control: Arc<Control>, workers: usize) -> Progress {
         let times = (0..workers).map(|_| AtomicU64::new(0)).collect();
-        Progress { control, times, at: KernelTime(0), since: KernelTime(0), step: STEPS }
+        Progress { control, times, steps: Steps::DONE }
     }
 
     /// Function that a worker calls when it has emptied its queue.
@@ -65,17 +90,29 @@ impl Progress {
             return;
         }
         let passed = self.times.iter().map(|time| time.load(Acquire)).min().unwrap_or(0);
-        if self.step < STEPS && passed <= self.since.0 {
-            return;
+        if let Some(at) = self.steps.next(KernelTime(passed), KernelTime::now()) {
+            (0..self.times.len()).for_each(|worker| self.control.set_drained(worker, at));
         }
-        if self.step == STEPS {
-            (self.at, self.step) = (KernelTime(passed), 1);
-        } else {
-            self.step += 1;
-            if self.step == STEPS {
-                (0..self.times.len()).for_each(|worker| self.control.set_drained(worker, self.at));
-            }
-        }
-        self.since = KernelTime::now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_published_after_all_workers_have_emptied_their_queues_twice_since() {
+        let mut steps = Steps::DONE;
+        let mut next = |passed, now| steps.next(KernelTime(passed), KernelTime(now)).map(|at| at.0);
+        // A packet that was read at 10 may wait for another worker, and its translation for a third one.
+        assert_eq!(next(10, 12), None);
+        // A worker has not emptied its queue since 12.
+        assert_eq!((next(10, 13), next(12, 14)), (None, None));
+        assert_eq!(next(13, 15), None);
+        // What a worker emptied before 15 may have brought packets to others.
+        assert_eq!((next(14, 16), next(15, 17)), (None, None));
+        assert_eq!(next(16, 18), Some(10));
+        // The next time begins anew.
+        assert_eq!((next(20, 21), next(22, 23), next(24, 25)), (None, None, Some(20)));
     }
 }

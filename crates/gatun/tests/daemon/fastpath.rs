@@ -12,8 +12,7 @@ use std::time::Duration;
 pub(crate) const FASTPATH: &str = "[fastpath]\nkernel = \"auto\"\nudp_packets = 3\n";
 
 /// Sends numbered datagrams from one port, one per millisecond, for a number of seconds or until it gets a
-/// SIGTERM. Prints how many were
-/// sent, and how many came back.
+/// SIGTERM. Prints how many were sent, how many came back, and how many of these behind a later one.
 const NUMBERED: &str = "
 import signal, socket, sys, threading, time
 server, seconds, port = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
@@ -22,11 +21,17 @@ u.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
 u.bind(('', port)); u.settimeout(1)
 back, sent = set(), 0
 def receive():
+    global late
+    most = -1
     while True:
-        try: back.add(int(u.recvfrom(2048)[0]))
+        try: number = int(u.recvfrom(2048)[0])
         except TimeoutError:
             if done: return
-done = False
+            continue
+        back.add(number)
+        late += number < most
+        most = max(most, number)
+done, late = False, 0
 receiver = threading.Thread(target=receive); receiver.start()
 end = time.monotonic() + seconds
 def stop(*_):
@@ -37,7 +42,26 @@ while time.monotonic() < end:
     u.sendto(b'%d' % sent, (server, 7777)); sent += 1; time.sleep(0.001)
 done = True
 receiver.join()
-print(sent, len(back))
+print(sent, len(back), late)
+";
+
+/// Sends numbered words in a connection for a number of seconds, and compares what comes back.
+const CONNECTION: &str = "
+import socket, sys, time
+one = socket.create_connection((sys.argv[1], 7777), timeout=10)
+end, number = time.monotonic() + float(sys.argv[2]), 0
+while time.monotonic() < end:
+    word = number.to_bytes(8, 'big') * 100
+    one.sendall(word)
+    back = b''
+    while len(back) < len(word):
+        got = one.recv(len(word) - len(back))
+        assert got, 'closed'
+        back += got
+    assert back == word, number
+    number += 1
+    time.sleep(0.002)
+print(number)
 ";
 
 /// Sends datagrams from many ports, several from each, and counts the answers.
@@ -63,10 +87,16 @@ pub(crate) fn numbered(net: &Topology, seconds: &str, port: &str) -> Process {
 
 /// Numbers of datagrams sent and returned.
 pub(crate) fn counts(flow: Process) -> (u64, u64) {
+    let [sent, back, _] = all_counts(flow);
+    (sent, back)
+}
+
+/// Numbers of datagrams sent, returned, and returned behind a later one.
+fn all_counts(flow: Process) -> [u64; 3] {
     let (status, said) = flow.output(Duration::from_secs(20)).unwrap();
     assert!(status.success(), "{said}");
     let numbers: Vec<u64> = said.split_whitespace().map(|word| word.parse().unwrap()).collect();
-    (numbers[0], numbers[1])
+    numbers.try_into().unwrap()
 }
 
 pub(crate) fn show(what: &str) -> Value {
@@ -176,21 +206,25 @@ fn established_sessions_are_translated_in_the_kernel_until_they_end() {
 }
 
 #[test]
-fn a_killed_daemons_flow_loses_no_packet() {
-    in_lab("fastpath::a_killed_daemons_flow_loses_no_packet", || {
+fn a_killed_daemons_connection_goes_on_and_its_flow_loses_no_packet() {
+    in_lab("fastpath::a_killed_daemons_connection_goes_on_and_its_flow_loses_no_packet", || {
         let net = network();
         let _server = echo(&net.server).unwrap();
         let mut daemon = Daemon::start(&net, &config());
         let flow = numbered(&net, "6", "5151");
+        let mut connection = net.client.python(CONNECTION, &[SERVER, "6"]);
+        let connection = Process::start(connection.stdout(Stdio::piped())).unwrap();
         for _ in 0..3 {
-            wait("the flow in the kernel", 5, || sessions() == 1 && packets("translated") > 100);
+            wait("both in the kernel", 5, || sessions() == 2 && packets("translated") > 100);
             kill(daemon);
             std::thread::sleep(Duration::from_millis(300));
             daemon = Daemon::start(&net, &config());
-            daemon.says("1 session of the previous process stay");
+            daemon.says("2 sessions of the previous process stay");
         }
         let (sent, back) = counts(flow);
         assert!(sent > 1000 && sent == back, "{back} of {sent}");
+        let (status, words) = connection.output(Duration::from_secs(20)).unwrap();
+        assert!(status.success() && words.trim().parse::<u64>().unwrap() > 100, "{words}");
         daemon.stop(Signal::TERM);
     });
 }
@@ -323,8 +357,9 @@ fn sessions_of_several_workers_move_to_the_kernel() {
         let before = packets("translated");
         wait("their packets", 5, || packets("translated") > before + 1000);
         for flow in flows {
-            let (sent, back) = counts(flow);
-            assert_eq!(sent, back);
+            // No packet overtakes those that went to a worker before it.
+            let [sent, back, late] = all_counts(flow);
+            assert_eq!((sent, late), (back, 0));
         }
         is_accounted();
         daemon.stop(Signal::TERM);

@@ -252,6 +252,14 @@ fn members_of_a_pair_get_certificates_and_new_ones() {
     let (a, b) = (pair.join("a"), pair.join("b"));
     assert!(connect(&a, &b) && connect(&b, &a));
     assert!(!connect(&a, &other.join("b")));
+    // The clock of the other box may be a day late.
+    let yesterday = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs() - 86_400;
+    let valid = std::process::Command::new("openssl")
+        .args(["verify", "-attime", &yesterday.to_string(), "-CAfile"])
+        .args([a.join("ca.pem"), a.join("certificate.pem")])
+        .output()
+        .unwrap();
+    assert!(valid.status.success(), "{valid:?}");
     let refused = gatun(&["peer", "init", pair.to_str().unwrap()]);
     let said = String::from_utf8(refused.stderr).unwrap();
     assert!(!refused.status.success() && said.contains("exists: choose another directory"), "{said}");

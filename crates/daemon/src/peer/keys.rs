@@ -161,3 +161,75 @@ impl Keys {
         self.section("limits", &values);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_of_the_same_settings_stay_the_same_from_version_to_version() {
+        let text = "[translator]\nown4 = \"192.0.2.9\"\nown6 = \"2001:db8::9\"\n\
+            [[pool]]\nname = \"res\"\nprefixes = [\"192.0.2.0/29\"]\n\
+            [[nat64]]\nname = \"six\"\npool6 = \"2001:db8:64::/96\"\n\
+            [[nat44]]\nname = \"four\"\ninside = [\"10.0.0.0/8\"]\n";
+        let (config, _) = gatun_config::load_str(text, "gatun.toml").unwrap();
+        let keys = Keys(Vec::new()).of_plan(&config.plan, &[]);
+        let known = |key: &ConfigKey| format!("{} {:016x}", key.name, key.hash);
+        let keys: Vec<String> = keys.iter().map(known).collect();
+        // A difference means that boxes of the former version refuse this one: the CHANGELOG has to say so.
+        let known = [
+            "limits.icmp_ports_per_subscriber 2d48362b84de7a22",
+            "limits.ports_per_subscriber 437cf5d8938c2e92",
+            "limits.session_burst_per_subscriber 0d8269f0f88e4a24",
+            "limits.session_rate_per_subscriber af63ad4c86019caf",
+            "limits.sessions_max 12713e0393430378",
+            "limits.sessions_per_subscriber 260ab1650c44a5eb",
+            "limits.sessions_reserved 0802ff07b4c31660",
+            "limits.sessions_reserved_below 07f59007b4b7cf67",
+            "limits.subscribers_max 24efff8487805dc2",
+            "limits.tcp_ports_per_subscriber 2d48362b84de7a22",
+            "limits.udp_ports_per_subscriber 2d48362b84de7a22",
+            "nat44.four.exempt 09612b07b5ecb5a5",
+            "nat44.four.external_tcp 5b5c98ef514dbfa5",
+            "nat44.four.filtering a51db3dbdfa7f47a",
+            "nat44.four.icmp_queries 5b5c98ef514dbfa5",
+            "nat44.four.inbound_refresh b5fae2c14238b978",
+            "nat44.four.inside 82c643f8f2675697",
+            "nat44.four.mtu4 f45fd8f0ea8fbb83",
+            "nat44.four.pool b279bbf1d879e096",
+            "nat44.four.ports af63ad4c86019caf",
+            "nat44.four.static 09612b07b5ecb5a5",
+            "nat44.four.subscriber 07ff7c07b4c001f0",
+            "nat44.four.tcp_mss_max eb5dc1f0e55c3dee",
+            "nat44.four.timeouts d7525c7774e7692a",
+            "nat44.order 50a6eda92a0c5c3d",
+            "nat64.order eb66bade116d1b81",
+            "nat64.six.external_tcp 5b5c98ef514dbfa5",
+            "nat64.six.filtering a51db3dbdfa7f47a",
+            "nat64.six.icmp_error_source e51d6fb9158b9f24",
+            "nat64.six.icmp_queries 5b5c98ef514dbfa5",
+            "nat64.six.inbound_refresh 5b5c98ef514dbfa5",
+            "nat64.six.mtu4 and other settings of headers dd48dea539c83bd9",
+            "nat64.six.pool b279bbf1d879e096",
+            "nat64.six.pool6 4f36007707cbeb9b",
+            "nat64.six.ports af63ad4c86019caf",
+            "nat64.six.rst_during_fin b5fae2c14238b978",
+            "nat64.six.sources 09612b07b5ecb5a5",
+            "nat64.six.static 09612b07b5ecb5a5",
+            "nat64.six.subscriber 07f59007b4b7cf67",
+            "nat64.six.timeouts d7525c7774e7692a",
+            "nat64.six.wkp_non_global b5fae2c14238b978",
+            "pool.ports of each box 09612b07b5ecb5a5",
+            "pool.res.allocation c2004687364a57d8",
+            "pool.res.overload 09612b07b5ecb5a5",
+            "pool.res.pairing 8aa4de24f21199d5",
+            "pool.res.port_class 5b5c98ef514dbfa5",
+            "pool.res.port_parity 5b5c98ef514dbfa5",
+            "pool.res.ports a913f8f9428f6128",
+            "pool.res.prefixes 9ef4c9ecee1e9071",
+            "translator.own4 9e9a8da8974d7965",
+            "translator.own6 bc4609c5c68250b4",
+        ];
+        assert_eq!(keys, known);
+    }
+}

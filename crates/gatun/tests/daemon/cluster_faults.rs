@@ -26,6 +26,17 @@ fn a_lost_node_a_double_name_and_a_reload_end_no_connection_of_the_others() {
         })
         .unwrap();
 
+        // New certificates are used after the reload, and the connections of the nodes stay.
+        let made = |number: usize| {
+            let nodes = cluster(number).nodes;
+            let connections = nodes.iter().filter_map(|node| node.connection.as_ref());
+            (cluster(number).certificate_end_s, connections.map(|one| one.counters.connections).sum::<u64>())
+        };
+        let before = [0, 1, 2].map(made);
+        for node in ["a", "b", "c"] {
+            let renewed = gatun(["cluster", "renew", "/run/cluster/authority", node, "--days", "10"]);
+            assert!(renewed.status.success(), "{}", String::from_utf8_lossy(&renewed.stderr));
+        }
         let flow = Numbered::start(&net, 22_000);
         for (number, daemon) in nodes.daemons.iter().enumerate() {
             let other = format!("{}[timeouts]\nudp = \"4m\"\n", config(number, ""));
@@ -39,6 +50,11 @@ fn a_lost_node_a_double_name_and_a_reload_end_no_connection_of_the_others() {
                 && connections.clone().count() == 2
                 && connections.into_iter().all(|one| one.differences.is_empty())
         });
+
+        for (number, (end, connections)) in before.into_iter().enumerate() {
+            until(number, "the new certificate is in use", |cluster| cluster.certificate_end_s < end);
+            assert_eq!(made(number).1, connections);
+        }
 
         // A living node is not gone.
         let gone = || gatun(["cluster", "gone", "a", "--yes", "--socket", &socket(2)]);

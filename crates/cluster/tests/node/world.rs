@@ -430,8 +430,10 @@ impl World {
         }
     }
 
-    /// Checks that no public port has two inside hosts.
+    /// Checks that no public port has two inside hosts, and that each log fits together.
     pub fn check(&self) -> Result<(), String> {
+        let mut processes = self.machines.iter().filter_map(|machine| machine.process.as_ref());
+        processes.try_for_each(|process| process.slots.workers.check_logs())?;
         check_ports(self.machines.iter().map(|machine| machine.translations(self.now_ms)))
     }
 

@@ -182,7 +182,10 @@ impl Client {
             let revision = server.revision;
             if !entries.is_empty() {
                 let answer = Ok(Answer::Changes(revision, entries));
-                self.replies.push(OnTheWay { at_ms: now_ms + self.delay_ms, what: Reply { id, answer } });
+                // A stream keeps its order, whatever the way takes.
+                let before = self.replies.iter().filter(|one| one.what.id == id).map(|one| one.at_ms).max();
+                let at_ms = (now_ms + self.delay_ms).max(before.unwrap_or(0));
+                self.replies.push(OnTheWay { at_ms, what: Reply { id, answer } });
                 self.watch = Some((id, prefix, revision + 1));
             }
         }

@@ -300,8 +300,10 @@ impl World {
         }
     }
 
-    /// Checks that no public port has two inside hosts.
+    /// Checks that no public port has two inside hosts, and that each log fits together.
     pub fn check(&self) -> Result<(), String> {
+        let mut processes = self.nodes.iter().filter_map(|node| node.process.as_ref());
+        processes.try_for_each(|process| process.workers.check_logs())?;
         check_ports(self.nodes.iter().map(|node| node.translations(self.now)))
     }
 

@@ -1,6 +1,8 @@
 //! Engines of a box's workers in virtual time: they execute requests when the world says so.
 #![allow(dead_code)]
 
+mod log;
+
 use gatun_mem::BorrowedFd;
 use gatun_nat::feed::{FeedPolicy, FeedReader, Flow, Record, SessionScope, channel};
 use gatun_nat::inspect::{PortCursor, Selection, SessionCursor, SessionInfo};
@@ -13,6 +15,7 @@ use gatun_peer::member::{EngineAnswer, EngineRequest, Engines};
 use gatun_peer::records::RecordQueues;
 use gatun_wire::{HEADROOM, Packet};
 use gatun_worker::standby::WalkPart;
+use log::{EVENTS, PortLog};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::File;
@@ -79,6 +82,7 @@ pub fn check_ports(boxes: impl Iterator<Item = Vec<Translation>>) -> Result<(), 
 pub struct Worker {
     pub nat: Nat,
     feed: FeedReader,
+    log: PortLog,
     file: File,
     queue: VecDeque<(usize, EngineRequest)>,
     /// Executed commands of the first request.
@@ -153,7 +157,7 @@ impl Workers {
         (packets, ring): (u8, usize),
         generation: u64,
     ) -> Workers {
-        let shares = Shares::new(plan, workers, SEED).unwrap();
+        let shares = Shares::new(&Plan { events: EVENTS, ..plan.clone() }, workers, SEED).unwrap();
         let policy = FeedPolicy { sessions: SessionScope::Established, packets, ..FeedPolicy::default() };
         let mut all: Vec<Worker> = Vec::new();
         for (n, plan) in (0u64..).zip(&shares.plans) {
@@ -168,7 +172,8 @@ impl Workers {
             let (feed, reader) = channel(policy, ring, generation);
             nat.attach_peer_feed(Some(Box::new(feed)));
             let fences = vec![Fence::default(); 256];
-            all.push(Worker { nat, feed: reader, file, queue: VecDeque::new(), done: 0, fences });
+            let log = PortLog::new(&mut nat);
+            all.push(Worker { nat, feed: reader, log, file, queue: VecDeque::new(), done: 0, fences });
         }
         let mut records = RecordQueues::new(workers, ring);
         let answers = (0..members).map(|_| {
@@ -191,8 +196,9 @@ impl Workers {
 
     /// Executes a command at once.
     pub fn order(&mut self, now: Instant, action: PeerAction) {
-        for Worker { nat, fences, .. } in &mut self.all {
+        for Worker { nat, log, fences, .. } in &mut self.all {
             Worker::execute(nat, fences, now, &mut [PeerCommand::new(action)]);
+            log.read();
         }
     }
 
@@ -205,11 +211,17 @@ impl Workers {
             let found = worker.nat.finder().find(inherited, &SessionFilter::All).unwrap();
             worker.nat.inherit(now, vec![found]);
             while !worker.nat.restore_some(now, 1_000) {}
+            worker.log.read();
         }
     }
 
     /// Executes a part of the first request to a worker.
     pub fn work(&mut self, worker: usize, now: Instant, budget: usize) {
+        self.work_on(worker, now, budget);
+        self.all[worker].log.read();
+    }
+
+    fn work_on(&mut self, worker: usize, now: Instant, budget: usize) {
         let Worker { nat, queue, done, fences, .. } = &mut self.all[worker];
         nat.expire(now, budget);
         let answer = match queue.front_mut().map(|(_, request)| request) {
@@ -271,7 +283,23 @@ impl Workers {
         let bound = found.iter().map(|one| Translation::new(one.transport, one.outside, one.inside));
         let (bound, used) = (bound.collect::<BTreeSet<_>>(), self.translations().into_iter().collect());
         let differ: Vec<_> = bound.symmetric_difference(&used).collect();
-        if differ.is_empty() { Ok(()) } else { Err(format!("in one table alone: {differ:?}")) }
+        if !differ.is_empty() {
+            return Err(format!("in one table alone: {differ:?}"));
+        }
+        let mut logged = BTreeSet::new();
+        for worker in &self.all {
+            logged.extend(worker.log.check()?.iter().copied());
+        }
+        let differ: Vec<_> = bound.symmetric_difference(&logged).collect();
+        if differ.is_empty() { Ok(()) } else { Err(format!("in the table or in the log alone: {differ:?}")) }
+    }
+
+    /// Checks the logs of all workers.
+    ///
+    /// # Errors
+    /// Names the first contradiction.
+    pub fn check_logs(&self) -> Result<(), String> {
+        self.all.iter().try_for_each(|worker| worker.log.check().map(|_| ()))
     }
 
     /// Returns all sessions.
@@ -300,10 +328,11 @@ impl Workers {
         buf[HEADROOM..HEADROOM + packet.len()].copy_from_slice(packet);
         let mut burst = [Packet::new(&mut buf, HEADROOM, packet.len()).unwrap()];
         let mut verdicts = [Verdict::Pass];
-        let nat = &mut self.all[worker].nat;
+        let Worker { nat, log, .. } = &mut self.all[worker];
         nat.process(now, &mut burst, &mut verdicts);
         let forwarded = (verdicts[0] == Verdict::Forward).then(|| burst[0].bytes().to_vec());
         nat.drain_emitted(|_| {});
+        log.read();
         forwarded
     }
 

@@ -181,6 +181,7 @@ impl<'s> View<'s> {
             let is_last = self.state.registrations[usize::from(node)].number == number;
             bytes.extend([node, is_last.into()]);
         }
+        users(&mut bytes, &self.shard.next_users, &write.users);
         bytes
     }
 }

@@ -96,15 +96,17 @@ impl State {
 
     fn has_lost(&self, scenario: &Scenario) -> bool {
         (0..self.shards.len() as u8).any(|shard| {
-            let has = |node: u8, port: usize, user: u8| {
-                self.node(node).life != ProcessState::Off
-                    && self.holder(shard, node).ports[port].user() == Some(user)
-            };
             let safe = &self.shard(shard).safe;
             (0..PORTS).any(|port| {
-                safe[port].is_some_and(|user| !(0..scenario.nodes).any(|node| has(node, port, user)))
+                safe[port]
+                    .is_some_and(|user| !(0..scenario.nodes).any(|node| self.has(shard, node, port, user)))
             })
         })
+    }
+
+    /// Returns whether a node has a mapping, in its memory or on its disk.
+    pub(super) fn has(&self, shard: u8, node: u8, port: usize, user: u8) -> bool {
+        self.node(node).life != ProcessState::Off && self.holder(shard, node).ports[port].user() == Some(user)
     }
 
     /// Plays on without faults: everything that is cut is whole again, processes that are down stay down.

@@ -28,13 +28,13 @@ fn main() -> ExitCode {
         ports: 2,
         writes: 3,
         late: 1,
-        crashes: 1,
-        cuts: 1,
+        crashes: 2,
+        cuts: 2,
         breaks: 1,
         connects: 3,
         losses: 0,
         promises: 1,
-        words: 0,
+        words: 1,
         drift: 1,
     };
     let (mut name, mut states, mut rules) = (None, 10_000_000, ClusterRules::default());

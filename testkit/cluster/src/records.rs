@@ -1,10 +1,11 @@
 //! Registrations, and how nodes learn and write records.
 
 use super::scenario::{Scenario, TIMING};
-use super::state::{Action, HOLD, Holder, LEASE, RANGES, State, Way, Write};
+use super::state::{Action, HOLD, Holder, LEASE, PORTS, RANGES, State, Way, Write};
 use gatun_cluster::policy::Change;
 use gatun_cluster::record::{Part, Seat, ShardRecord};
 use gatun_cluster::transitions;
+use gatun_pair_model::ProcessState;
 use gatun_peer::ownership::{Port, Range, Rules};
 
 impl State {
@@ -125,7 +126,9 @@ impl State {
             *range == Range::Shared && port.user().is_some() && !port.is_acknowledged()
         };
         let harms = change == Change::Release && RANGES.iter().zip(&holder.ports).any(is_unknown);
-        let write = Write { record: record.clone(), revision: holder.revision, absent, change, by: node };
+        let users = holder.ports.map(|port| port.user());
+        let write =
+            Write { record: record.clone(), revision: holder.revision, absent, change, by: node, users };
         self.has_harmed |= harms;
         self.left.writes -= 1;
         self.left.late -= u8::from(way != Way::Answered);
@@ -163,10 +166,13 @@ impl State {
     fn note_safe(&mut self, shard: u8, write: &Write) {
         match write.change {
             Change::Ready => {
-                let users = self.holder(shard, write.by).ports.map(|port| port.user());
-                let one = self.shard_mut(shard);
-                for (port, user) in users.into_iter().enumerate() {
-                    one.safe[port] = user.filter(|_| user != one.ended[port]);
+                for (port, user) in write.users.into_iter().enumerate() {
+                    // Both may have lost it since the write was sent.
+                    let nodes = 0..self.nodes.len() as u8;
+                    let is_left = user
+                        .is_some_and(|user| nodes.into_iter().any(|node| self.has(shard, node, port, user)));
+                    let one = self.shard_mut(shard);
+                    one.safe[port] = user.filter(|_| is_left && user != one.ended[port]);
                 }
             }
             Change::Take => {
@@ -174,6 +180,10 @@ impl State {
                 for (safe, user) in self.shard_mut(shard).safe.iter_mut().zip(users) {
                     *safe = safe.filter(|_| *safe == user);
                 }
+            }
+            // From now on, the owner alone has them (decision 0107), and it may have died since it sent this.
+            Change::Leaving if self.node(write.by).life == ProcessState::Off => {
+                self.shard_mut(shard).safe = [None; PORTS];
             }
             _ => {}
         }

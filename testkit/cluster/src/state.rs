@@ -97,6 +97,8 @@ pub(super) struct Write {
     pub(super) absent: Option<(u8, u8)>,
     pub(super) change: Change,
     pub(super) by: u8,
+    /// Users of the ports when it was sent: what follows is no part of it.
+    pub(super) users: [Option<u8>; PORTS],
 }
 
 /// Node's state of a shard.

@@ -22,6 +22,11 @@ const SLICES: Slices = Slices { idle: 512, busy: 64, behind: 16 };
 pub trait EngineCommand: Send + Sized + 'static {
     /// Handles commands in their order.
     fn handle(nat: &mut Nat, now: Instant, commands: &mut [Self]);
+
+    /// Returns the part of a budget of commands that may be handled now.
+    fn budget(_nat: &mut Nat, _now: Instant, commands: usize) -> usize {
+        commands
+    }
 }
 
 impl EngineCommand for Command {
@@ -33,6 +38,11 @@ impl EngineCommand for Command {
 impl EngineCommand for PeerCommand {
     fn handle(nat: &mut Nat, now: Instant, commands: &mut [PeerCommand]) {
         nat.standby(now, commands);
+    }
+
+    /// Sessions of another box come in bulk, each with an event.
+    fn budget(nat: &mut Nat, now: Instant, commands: usize) -> usize {
+        nat.standby_budget(now, commands)
     }
 }
 
@@ -115,7 +125,8 @@ impl<C: EngineCommand> CommandQueue<C> {
     }
 
     #[cold]
-    fn slice(&mut self, nat: &mut Nat, now: Instant, mut budget: usize) {
+    fn slice(&mut self, nat: &mut Nat, now: Instant, budget: usize) {
+        let mut budget = C::budget(nat, now, budget);
         while budget > 0
             && let Some(mut batch) = self.at_hand.take().or_else(|| self.queue.next())
         {

@@ -36,6 +36,13 @@ impl Nat {
         standby::commands(&mut self.core, now, commands);
     }
 
+    /// Returns the part of a budget of requests whose events are not lost: 0 while the reader of events has
+    /// fallen behind, for at most a second without progress.
+    pub fn standby_budget(&mut self, now: Instant, requests: usize) -> usize {
+        let now = self.at(now);
+        self.core.state.tables.events.budget(now, requests)
+    }
+
     /// Adds all sessions of some shards to `found`, up to its capacity, and the ended ones that the other
     /// member has not acknowledged. From then on that member counts as knowing them. Examines about `budget`
     /// records.

@@ -7,13 +7,13 @@ mod shards;
 
 use common::*;
 use gatun_nat::feed::{FeedPolicy, FeedReader, Record, SessionChange, SessionRecord, SessionScope, channel};
-use gatun_nat::plan::{self, Allocation, Blocks, Net4, Net6, Plan, Transport};
+use gatun_nat::plan::{self, Allocation, Blocks, EventPlan, Net4, Net6, Plan, Transport};
 use gatun_nat::pool4::DeterministicMap;
 use gatun_nat::standby::{
     ClosedFlow, OutsideFlow, PeerAction, PeerCommand, PeerLink, PeerOutcome, PeerRefusal, PeerSession,
     PortRight,
 };
-use gatun_nat::{FeedCursor, Reply, ShardSet, Verdict};
+use gatun_nat::{EventKind, EventKinds, FeedCursor, Reply, ShardSet, Verdict};
 use gatun_wire::DropReason;
 use std::net::Ipv4Addr;
 
@@ -130,6 +130,37 @@ fn an_established_connection_of_one_member_passes_at_the_other_one_at_once() {
     assert_eq!(two.bed.send(&back).forwarded(), one.bed.send(&back).forwarded());
     assert_eq!(two.bed.send(&out).forwarded(), one.bed.send(&out).forwarded());
     assert!(two.told().is_empty(), "the other member knows it");
+}
+
+#[test]
+fn sessions_of_the_other_member_wait_for_the_reader_of_events() {
+    let (mut one, _) = pair(&nat44_plan());
+    for n in 0..100 {
+        one.connect(A, 4000 + n);
+    }
+    let mut told = one.told().into_iter();
+    let kinds = EventKinds::NONE.with(EventKind::BindingKept);
+    let events = EventPlan { kinds, state_ring_len: 64, ..EventPlan::default() };
+    let mut two = Member::new(&Plan { events, ..nat44_plan() }, (64_512, 65_535));
+    let mut reader = two.bed.nat.take_events().unwrap();
+    let mut fill = |two: &mut Member| {
+        let mut begun = 0;
+        while two.bed.nat.standby_budget(two.bed.now, 1) > 0
+            && let Some(record) = told.next()
+        {
+            assert_eq!(two.order(begin(&record)), PeerOutcome::Done);
+            begun += 1;
+        }
+        begun
+    };
+    let first = fill(&mut two);
+    assert!((8..64).contains(&first), "{first}");
+    assert_eq!(std::iter::from_fn(|| reader.next()).count(), first);
+    assert!(fill(&mut two) >= 8);
+    // A reader that stands still does not stop them for ever.
+    two.bed.now.0 += 1_001;
+    assert!(two.bed.nat.standby_budget(two.bed.now, 1) > 0);
+    assert_eq!(two.bed.nat.events_lost(), 0);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! path and on AF_XDP; through tayga, the kernel's masquerading, forwarding without translation, and programs
 //! that the user names. Runs alternate between them.
 
+mod goals;
 pub(super) mod measure;
 mod profile;
 mod results;
@@ -75,6 +76,9 @@ pub(crate) fn run(options: &RunOptions) -> anyhow::Result<Report> {
     report.throughput = results.throughput();
     report.check(failures.is_empty(), "every run of iperf3 transferred data".into());
     report.not_run.append(&mut failures);
+    if !options.brief {
+        goals::check(&results, &mut report);
+    }
     report.notes.extend(notes(runs, seconds));
     Ok(report)
 }

@@ -15,7 +15,7 @@ pub(super) struct Results {
 
 /// Quantity of a table.
 #[derive(Clone, Copy)]
-enum Quantity {
+pub(super) enum Quantity {
     Rate,
     /// Offered rate.
     Offered,
@@ -82,6 +82,7 @@ impl Results {
             (Part::Offered, Quantity::Offered, "Ratios, UDP with at most 0.1 % lost"),
             (Part::Tcp, Quantity::ProcessorTime, "Ratios, processor time, TCP"),
             (Part::Paced, Quantity::ProcessorTime, "Ratios, processor time, TCP at 4 Gbit/s"),
+            (Part::Udp, Quantity::ProcessorTime, "Ratios, processor time, UDP as fast as possible"),
         ];
         tables.extend(quantities.map(|(part, quantity, title)| self.ratios(part, quantity, title)));
         tables.retain(|table| !table.rows.is_empty());
@@ -92,8 +93,7 @@ impl Results {
         let quantity = if part == Part::Offered { Quantity::Offered } else { Quantity::Rate };
         self.table(part, title, &|row, cell| {
             let rate = self.median(row, cell, quantity)?;
-            let lost = median(self.of(row, cell).filter_map(|(_, measured)| measured.lost_percent).collect());
-            Some(match lost.filter(|_| part == Part::Udp) {
+            Some(match self.lost_percent(row, cell).filter(|_| part == Part::Udp) {
                 Some(lost) => format!("{rate:.2} ({lost:.1})"),
                 None => format!("{rate:.2}"),
             })
@@ -136,7 +136,7 @@ impl Results {
         for (row, reference) in self.pairs() {
             let ratios: Vec<Option<f64>> =
                 cells.iter().map(|cell| self.ratio((row, reference), *cell, quantity)).collect();
-            let Some(middle) = median(ratios.iter().flatten().copied().collect()) else { continue };
+            let Some(middle) = self.middle((row, reference), part, quantity) else { continue };
             let texts = ratios.into_iter().chain([Some(middle)]);
             let texts = texts.map(|ratio| ratio.map_or("-".into(), |ratio| format!("{ratio:.2}")));
             rows.push(std::iter::once(format!("{row} / {reference}")).chain(texts).collect());
@@ -144,6 +144,21 @@ impl Results {
         let mut header = header(&cells);
         header.push("median".into());
         Table { title: title.into(), header, rows }
+    }
+
+    /// Median of the ratios of all cells.
+    pub(super) fn middle(&self, pair: (&str, &str), part: Part, quantity: Quantity) -> Option<f64> {
+        median(self.cells_of(part).filter_map(|cell| self.ratio(pair, cell, quantity)).collect())
+    }
+
+    /// Rows of `--beside`.
+    pub(super) fn beside(&self) -> impl Iterator<Item = &str> {
+        self.rows.iter().map(String::as_str).filter(|row| is_beside(row))
+    }
+
+    /// Lost datagrams of a row, percent.
+    pub(super) fn lost_percent(&self, row: &str, cell: Cell) -> Option<f64> {
+        median(self.of(row, cell).filter_map(|(_, measured)| measured.lost_percent).collect())
     }
 
     /// Rows to compare: each with plain forwarding, and Gatun's with the other translators of its service.
@@ -181,7 +196,7 @@ impl Results {
         found.map(|(_, _, run, measured)| (*run, measured))
     }
 
-    fn cells_of(&self, part: Part) -> impl Iterator<Item = Cell> {
+    pub(super) fn cells_of(&self, part: Part) -> impl Iterator<Item = Cell> {
         self.cells.iter().copied().filter(move |cell| cell.part == part)
     }
 }

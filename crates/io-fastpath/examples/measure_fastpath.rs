@@ -296,8 +296,8 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Time of reading 8 bytes at a random place of the memory that `count` sessions need, ns. The next place depends
-/// on what was read, as the place of a session depends on the packet.
+/// Time of reading 8 bytes at a random place of the memory that `count` sessions need, ns. The next place
+/// depends on what was read, as the place of a session depends on the packet.
 fn random_read(count: u32, advice: i32) -> f64 {
     let len = count as usize * SESSION_BYTES;
     // SAFETY: new memory, which nobody else has. It is checked below.

@@ -25,6 +25,13 @@ struct Line {
     inside_port: Option<u16>,
 }
 
+impl Line {
+    /// First and last public port.
+    fn ports(&self) -> Option<[u16; 2]> {
+        self.outside_ports.or(self.outside_port.map(|port| [port, port]))
+    }
+}
+
 /// Time in which a box has kept a port, or a block of ports, for a user. Times are texts of RFC 3339 in UTC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Use {
@@ -95,10 +102,12 @@ fn check_texts(texts: &[String], silences: &[Silence]) -> anyhow::Result<PortUse
     for (number, text) in texts.iter().enumerate() {
         let silences = silences.iter().filter(|silence| silence.number == number);
         let silences: Vec<&str> = silences.map(|silence| &*silence.from).collect();
-        read((number, &silences), text, &mut all).map_err(|why| {
-            let lines = why.downcast_ref::<RecordError>().map(|one| lines_about(text, &one.place));
-            why.context(format!("log of box {number}: {}", lines.unwrap_or_default()))
-        })?;
+        read((number, &silences), text, &mut all)
+            .map_err(|why| match why.downcast_ref::<RecordError>().map(|one| lines_about(text, &one.place)) {
+                Some(lines) => why.context(lines),
+                None => why,
+            })
+            .with_context(|| format!("log of box {number}"))?;
     }
     let mut found = PortUsers { ports: all.len(), users: 0 };
     for (place, mut uses) in all {
@@ -146,10 +155,9 @@ impl std::error::Error for RecordError {}
 fn lines_about(text: &str, (protocol, outside, ports): &Place) -> String {
     let is_about = |line: &&str| {
         serde_json::from_str::<Line>(line).is_ok_and(|line| {
-            let of = line.outside_ports.or(line.outside_port.map(|port| [port, port]));
             line.mark.is_some()
                 || line.outside.as_ref() == Some(outside)
-                    && of.as_ref() == Some(ports)
+                    && line.ports().as_ref() == Some(ports)
                     && line.protocols.contains(protocol)
         })
     };
@@ -180,10 +188,10 @@ fn read(
             Some("damaged") => anyhow::bail!("the log is damaged"),
             _ => {}
         }
+        let ports = line.ports();
         let (Some(event), Some(outside), Some(inside)) = (line.event, line.outside, line.inside) else {
             continue;
         };
-        let ports = line.outside_ports.or(line.outside_port.map(|port| [port, port]));
         let ports = ports.context("a record without ports")?;
         for protocol in line.protocols {
             let place = (protocol, outside.clone(), ports);

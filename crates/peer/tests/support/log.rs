@@ -34,14 +34,8 @@ impl PortLog {
     /// Reads what the engine has reported since.
     pub fn read(&mut self) {
         while let Some(event) = self.reader.next() {
-            let [tcp, udp, _] = event.transports();
-            let transport = if tcp {
-                Transport::Tcp
-            } else if udp {
-                Transport::Udp
-            } else {
-                Transport::Icmp
-            };
+            let mut transports = Transport::ALL.into_iter().zip(event.transports());
+            let (transport, _) = transports.find(|(_, is_of)| *is_of).expect("a transport");
             let outside = (event.outside(), event.outside_port);
             let one = Translation::new(transport, outside, (event.inside(), event.inside_port));
             let fits = match event.kind {

@@ -4,9 +4,11 @@ use crate::coalesce::Coalescer;
 use crate::vnet;
 use crate::writer::DeviceWriter;
 use arrayvec::ArrayVec;
-use gatun_io::{BURST_MAX, Backend, Handler, PACKET_MAX, RxError, STRIDE, Stats, Transmit, Waker};
+use gatun_io::{
+    BURST_MAX, Backend, Handler, PACKET_MAX, QueueProbe, RxError, STRIDE, Stats, Transmit, Waker,
+};
 use gatun_wire::{DEVICE_ROOM, HEADROOM, Offload, Packet, Segmentation};
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -143,6 +145,14 @@ impl Backend for TunQueue {
 
     fn is_emptied(&self) -> bool {
         self.is_emptied
+    }
+
+    fn probe(&self) -> Option<QueueProbe> {
+        let fd = self.tx.device.fd.try_clone().ok()?;
+        Some(Box::new(move || {
+            let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+            poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&at_once)) == Ok(0)
+        }))
     }
 
     fn transmit(&mut self) -> &mut dyn Transmit {

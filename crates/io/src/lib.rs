@@ -67,6 +67,9 @@ const _: () = assert!(STRIDE >= HEADROOM + PACKET_MAX + 256 && 256 >= TAILROOM);
 /// Callback that handles a received burst.
 pub type Handler<'a> = dyn FnMut(&mut [Packet<'_>], &mut dyn Transmit) + 'a;
 
+/// Returns true if no packet waits in a queue. Never blocks.
+pub type QueueProbe = Box<dyn Fn() -> bool + Send + Sync>;
+
 /// Source and sink of packets, owned by one worker.
 pub trait Backend: Send {
     /// Name of the device for operators.
@@ -83,6 +86,11 @@ pub trait Backend: Send {
     /// is unknown.
     fn is_emptied(&self) -> bool {
         false
+    }
+
+    /// Returns a probe of the queue for other threads. `None` if the device has none.
+    fn probe(&self) -> Option<QueueProbe> {
+        None
     }
 
     /// Sending half, for packets outside a burst.

@@ -317,6 +317,11 @@ impl<E: Engine, T: Target> Manager<E, T> {
         &mut self.target
     }
 
+    /// Number of sessions that were given to the target so far.
+    pub fn installed_total(&self) -> u64 {
+        self.status.installed
+    }
+
     /// Numbers for operators and metrics.
     pub fn status(&self) -> Status {
         let orders = |worker: &Worker<E>| worker.orders.len();

@@ -73,6 +73,16 @@ pub fn since_boot() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
+/// Receives how far a worker is. Each call must take a few microseconds at most.
+pub trait ProgressSink: Send {
+    /// A turn that began at a time took all packets that were waiting: they have been sent, or were handed to
+    /// another worker.
+    fn emptied(&self, begun: std::time::Instant);
+
+    /// The worker is about to sleep, or awake again and has read no packet yet.
+    fn set_asleep(&self, is_asleep: bool);
+}
+
 /// Worker of one core: an engine and its backend.
 pub struct Worker {
     nat: Nat,
@@ -83,7 +93,7 @@ pub struct Worker {
     waker: Waker,
     exchange: Option<Exchange>,
     /// Receives how far the worker is.
-    progress: Option<Box<dyn Fn(std::time::Instant) + Send>>,
+    progress: Option<Box<dyn ProgressSink>>,
     idle_waits: u64,
     /// Start of the present turn, if it had packets.
     busy_since: Option<Duration>,
@@ -138,11 +148,9 @@ impl Worker {
         (worker, handle)
     }
 
-    /// Has the worker call `publish` after each turn that took all packets that were waiting, with the time
-    /// at which the turn began: what arrived before has been sent, or was handed to another worker. `publish`
-    /// must take nanoseconds.
-    pub fn publish_progress(&mut self, publish: impl Fn(std::time::Instant) + Send + 'static) {
-        self.progress = Some(Box::new(publish));
+    /// Has the worker tell `sink` how far it is.
+    pub fn publish_progress(&mut self, sink: impl ProgressSink + 'static) {
+        self.progress = Some(Box::new(sink));
     }
 
     /// Runs until it is told to stop. Returns the final counters, and the error that ended it, if any: only
@@ -194,11 +202,11 @@ impl Worker {
         if let Some(exchange) = &mut self.exchange {
             exchange.flush();
         }
-        if let (Some(publish), Some(begun)) = (&self.progress, begun)
+        if let (Some(sink), Some(begun)) = (&self.progress, begun)
             && self.backend.is_emptied()
             && handed_over < gatun_io::BURST_MAX
         {
-            publish(begun);
+            sink.emptied(begun);
         }
         let has_commands = self.mailbox.commands.work(&mut self.nat, now, received)
             | self.mailbox.peer_commands.work(&mut self.nat, now, received);
@@ -228,7 +236,9 @@ impl Worker {
             return Ok(());
         }
         self.idle_waits += 1;
+        self.progress.iter().for_each(|sink| sink.set_asleep(true));
         let waited = self.backend.wait(&self.waker, timeout(leave_alone_ms));
+        self.progress.iter().for_each(|sink| sink.set_asleep(false));
         if let Some(exchange) = &mut self.exchange {
             exchange.wake_up();
         }

@@ -313,7 +313,7 @@ impl FastPathKind for Kernel {
     }
 
     fn turn(&mut self, manager: &mut ManagerOf<Self>) {
-        self.progress.publish();
+        self.progress.notice_moves(manager.installed_total());
         if self.credits.is_due() {
             self.credit_instances(manager);
         }

@@ -210,12 +210,13 @@ fn start_workers(
     for (worker, (mut nat, backend)) in engines.into_iter().zip(backends).enumerate() {
         // The kernel and the switches have identifications of their own.
         nat.set_worker(worker, workers + others);
+        let probe = backend.probe();
         let mut made = match exchange.next() {
             Some(exchange) => Worker::sharing(nat, backend, clock, exchange),
             None => Worker::new(nat, backend, clock)?,
         };
         if let Some(progress) = progress {
-            made.0.publish_progress(progress.publisher(worker));
+            made.0.publish_progress(progress.publisher(worker, probe));
         }
         built.push(made);
     }

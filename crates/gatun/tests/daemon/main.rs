@@ -20,6 +20,7 @@ mod export;
 mod failover;
 mod fastpath;
 mod fastpath_faults;
+mod fastpath_moves;
 mod fastpath_paths;
 mod fastpath_xdp;
 mod harness;

@@ -285,6 +285,7 @@ fn stateless(settings: Settings) -> StatelessPlan {
 /// Loop of the engine's thread, until it is told to stop.
 fn turn(state: &Mutex<State>, stop: &AtomicBool, mut tun: Tun) -> Tun {
     let waker = Waker::new().unwrap();
+    let mut emptied = KernelTime(0);
     while !stop.load(Ordering::Relaxed) {
         let before = KernelTime::now();
         let now = Instant(before.0 / 1_000_000);
@@ -295,9 +296,11 @@ fn turn(state: &Mutex<State>, stop: &AtomicBool, mut tun: Tun) -> Tun {
                 queue.receive(&mut |burst, out| translate(&mut state.nat, now, burst, out)).unwrap();
             state.nat.expire(now, 1000);
             state.reconcile();
-            // It has read all that there was, and sent it.
-            if received < gatun_io::BURST_MAX {
-                state.fast.table.control().set_drained(0, before);
+            // It has read all that there was, and sent it. A packet that came into the queue behind the read of
+            // the turn before is among them.
+            if queue.is_emptied() {
+                let at = std::mem::replace(&mut emptied, before);
+                state.fast.table.control().set_drained(0, at);
             }
             received
         };

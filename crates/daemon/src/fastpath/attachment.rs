@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 
 /// Shortest and longest time between two attempts to attach the programs again.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// Interval of attaching the programs at network interfaces: addresses and settings of interfaces change.
+const REFRESH_EVERY: Duration = Duration::from_secs(2);
 /// Reason if the program is not at its device.
 const DETACHED: &str = "the program is not at its device any more: somebody has detached it";
 /// Reason if the engines receive packets that the program has not counted.
@@ -55,6 +57,8 @@ pub(super) struct AttachmentWatch {
     asked: Option<Instant>,
     /// Earliest time of the next request, and the pause behind it.
     next: (Instant, Duration),
+    /// Time of the last request.
+    refreshed: Instant,
     /// Reason why the device's program is not in use.
     trouble: Option<&'static str>,
     /// Reason of the last failed attempt.
@@ -73,6 +77,7 @@ impl AttachmentWatch {
             bypass: BypassCheck::new(workers),
             asked: None,
             next: (Instant::now(), PAUSE.0),
+            refreshed: Instant::now(),
             trouble: None,
             refusal: None,
             attached_again: 0,
@@ -108,17 +113,21 @@ impl AttachmentWatch {
     fn ask(&mut self, is_bypassed: bool, wanted: bool) {
         let now = Instant::now();
         let is_missing = self.trouble.is_some() || self.places.xdp.iter().any(|one| one.refusal().is_some());
-        // Addresses and settings of interfaces change.
-        let is_due = !self.places.xdp.is_empty() && now > self.next.0 + PAUSE.1;
-        let is_wanted = wanted && (is_missing || is_due);
+        let is_again = is_missing && now >= self.next.0;
+        // A program that is not at its device is not attached again without a pause.
+        let is_due = !self.places.xdp.is_empty() && self.trouble.is_none();
+        let is_due = is_due && now > self.refreshed + REFRESH_EVERY;
+        let is_wanted = wanted && (is_again || is_due);
         let Some(helper) = self.helper.as_ref().filter(|_| is_wanted) else { return };
-        let is_unanswered = self.asked.is_some_and(|asked| asked.elapsed() < PAUSE.1);
-        if is_unanswered || now < self.next.0 {
+        if self.asked.is_some_and(|asked| asked.elapsed() < PAUSE.1) {
             return;
         }
-        // A program that has been in its place for long is attached at once.
-        let pause = if now > self.next.0 + PAUSE.1 { PAUSE.0 } else { self.next.1 };
-        self.next = (now + pause, (pause * 2).min(PAUSE.1));
+        self.refreshed = now;
+        if is_again {
+            // A program that has been in its place for long is attached at once.
+            let pause = if now > self.next.0 + PAUSE.1 { PAUSE.0 } else { self.next.1 };
+            self.next = (now + pause, (pause * 2).min(PAUSE.1));
+        }
         match helper.attach_again(is_bypassed) {
             Ok(()) => self.asked = Some(now),
             Err(why) => self.refusal = Some(why),

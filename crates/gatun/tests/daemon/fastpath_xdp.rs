@@ -138,6 +138,48 @@ fn an_interface_that_comes_back_has_the_program_again() {
     });
 }
 
+/// Prints the source addresses of the frames at eth0 that are from or to a UDP port, each once.
+const SOURCES: &str = "
+import socket, sys
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)); s.bind(('eth0', 0)); s.settimeout(10)
+port, at, outgoing, found, count = int(sys.argv[1]).to_bytes(2, 'big'), int(sys.argv[2]), 4, set(), 0
+while count < 200:
+    frame, about = s.recvfrom(2048)
+    if about[2] != outgoing and frame[at:at + 2] == port:
+        found.add(frame[6:12].hex(':')); count += 1
+print(*sorted(found))
+";
+
+#[test]
+fn new_mac_addresses_of_interfaces_reach_the_program() {
+    in_lab("fastpath_xdp::new_mac_addresses_of_interfaces_reach_the_program", || {
+        let net = network();
+        prepare(&net);
+        let _server = echo(&net.server);
+        let daemon = Daemon::start(&net, &config("[\"inside\", \"outside\"]"));
+        let flow = numbered(&net, "60", "5151");
+        wait("packets at the interfaces", 5, || translated_by_xdp() > 300);
+        let macs = ["02:00:00:00:64:01", "02:00:00:00:64:02"];
+        for (interface, mac) in ["inside", "outside"].iter().zip(macs) {
+            net.translator.ip(&format!("link set {interface} address {mac}")).unwrap();
+        }
+        // The hosts ask for the new addresses.
+        for host in [&net.client, &net.server] {
+            host.ip("neigh flush dev eth0").unwrap();
+        }
+        let before = translated_by_xdp();
+        wait("packets to the new addresses", 10, || translated_by_xdp() > before + 1000);
+        // Frames to the server have its port behind an IPv4 header, those to the client behind an IPv6 header.
+        for (host, at, mac) in [(&net.client, "54", macs[0]), (&net.server, "36", macs[1])] {
+            let said = gatun_testkit::run(&mut host.python(SOURCES, &["7777", at])).unwrap();
+            assert_eq!(said.trim(), mac);
+        }
+        flow.signal(Signal::TERM).unwrap();
+        counts(flow);
+        daemon.stop(Signal::TERM);
+    });
+}
+
 /// The kernel detaches a link some time after its last file and pin are gone.
 fn wait_until_gone(has_program: impl Fn() -> bool) {
     gatun_testkit::wait_until("no program", Duration::from_secs(5), || !has_program()).unwrap();

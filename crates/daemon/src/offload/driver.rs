@@ -283,7 +283,8 @@ impl<K: FastPathKind> Running<K> {
                     // The answer follows when the target has no more of the sessions that are excluded.
                     if !self.turn_until(if is_off { Manager::is_drained } else { Manager::is_settled }) {
                         // The main thread is gone only if the process is ending.
-                        let _ = self.events.send(Event::Failure(late::<K>()));
+                        let entries = self.manager.status().entries;
+                        let _ = self.events.send(Event::Failure(late::<K>(entries)));
                     }
                     // The state for the API, too.
                     self.turn();
@@ -334,14 +335,19 @@ impl<K: FastPathKind> Running<K> {
     }
 }
 
-/// Line for the log about a reload that does not wait any longer.
-fn late<K: FastPathKind>() -> String {
-    let [section, target] = K::NAMES;
-    format!(
-        "{section}: {target} has had sessions that the new configuration excludes for {} s after the reload; their \
-         ports stay unused until they are removed",
-        DRAIN_MAX.as_secs()
-    )
+/// Line for the log about a reload that does not wait any longer, and a target that has some `entries` yet.
+fn late<K: FastPathKind>(entries: u32) -> String {
+    let ([section, target], seconds) = (K::NAMES, DRAIN_MAX.as_secs());
+    match entries {
+        0 => format!(
+            "{section}: a worker has not taken sessions of {target} back for {seconds} s after the reload; their \
+             ports stay unused until it does"
+        ),
+        _ => format!(
+            "{section}: {target} has had sessions that the new configuration excludes for {seconds} s after the \
+             reload; their ports stay unused until they are removed"
+        ),
+    }
 }
 
 /// Rate of installations, over the last seconds.

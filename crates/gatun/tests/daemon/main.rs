@@ -22,6 +22,7 @@ mod fastpath;
 mod fastpath_faults;
 mod fastpath_moves;
 mod fastpath_paths;
+mod fastpath_stuck;
 mod fastpath_xdp;
 mod harness;
 mod keepalived;

@@ -15,6 +15,10 @@ use std::io;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
+/// Reason of a driver that has no XDP, or not with its present settings.
+const OFFLOADS: &str = "its driver has no XDP, or not with its present offloads: try `ethtool -K DEVICE lro off \
+                        rx-gro-hw off`, or in a virtual machine `guest_csum=off,guest_tso4=off,guest_tso6=off` \
+                        for the card";
 /// Beginning of the name of a pinned link.
 const PIN: &str = "xdp-";
 
@@ -143,7 +147,11 @@ fn refusal(error: &io::Error) -> FastPathError {
         Some(libc::EBUSY) => {
             "another XDP program is there, such as that of an AF_XDP port: an interface has one".to_owned()
         }
-        Some(libc::EOPNOTSUPP) => "its driver has no XDP".to_owned(),
+        // The kernel tells the true reason to nobody but a tracer.
+        Some(libc::EOPNOTSUPP) => OFFLOADS.to_owned(),
+        Some(libc::EINVAL | libc::ERANGE | libc::ENOSPC) => {
+            format!("its driver refuses XDP, perhaps because of its MTU or its queues ({error})")
+        }
         _ => error.to_string(),
     })
 }

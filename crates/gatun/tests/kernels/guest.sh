@@ -364,6 +364,41 @@ steps_virtio() {
   step "virtio accounts" stop
 }
 
+# The card of the client's cable has the router's addresses. A third card has a large MTU.
+fastpath_cards() {
+  virtio_network && /sbin/ip address add 100.64.0.1/24 dev inside &&
+    /sbin/ip address add 2001:db8:1::1/64 dev inside nodad &&
+    /sbin/ip -n client route replace default via 2001:db8:1::1 &&
+    card 02:00:00:00:00:02 large && /sbin/ip link set large mtu 9000 up &&
+    server ethtool -K eth0 gro on tx off
+}
+
+cards_back() {
+  /sbin/ip link set inside down && /sbin/ip link set inside name card0 && /sbin/ip address flush dev card0 &&
+    /sbin/ip -n client link set eth0 down && /sbin/ip -n client link set eth0 name far &&
+    /sbin/ip -n client link set far netns 1
+}
+
+# Packets that the program translated at network interfaces, over all instances.
+translated_by_xdp() {
+  gatun show fastpath -o json | sed -n 's/.*"xdp_translated": *\([0-9]*\).*/\1/p' | awk '{ n += $1 } END { print n + 0 }'
+}
+at_cards() { nat64_carries && [ "$(translated_by_xdp)" -gt 500 ]; }
+
+steps_fastpath_virtio() {
+  network 1 1
+  step "fastpath_virtio network" fastpath_cards
+  step "fastpath_virtio starts" start "$(tun 1)
+[fastpath]
+kernel = \"auto\"
+xdp = [\"inside\", \"outside\", \"large\"]"
+  step "fastpath_virtio is attached" says "attached to inside by XDP"
+  step "fastpath_virtio names a refusal" says "no XDP at large: .*its driver refuses XDP, perhaps because of its MTU"
+  step "fastpath_virtio translates" until_true 10 at_cards
+  step "fastpath_virtio accounts" stop
+  step "fastpath_virtio returns the cards" cards_back
+}
+
 # A user with only the capabilities of docs/how-to/xdp.md, as with AmbientCapabilities= in a unit.
 steps_ambient() {
   chmod 777 /run /tmp

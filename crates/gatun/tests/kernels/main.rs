@@ -84,6 +84,18 @@ const VIRTIO: Group = Group {
     name: "virtio",
     steps: &["network", "starts", "runs in its mode", "nat64", "siit", "nat44", "rights", "accounts"],
 };
+const FASTPATH_VIRTIO: Group = Group {
+    name: "fastpath_virtio",
+    steps: &[
+        "network",
+        "starts",
+        "is attached",
+        "names a refusal",
+        "translates",
+        "accounts",
+        "returns the cards",
+    ],
+};
 const AMBIENT: Group = Group { name: "ambient", steps: SKB.steps };
 const LIMIT: Group =
     Group { name: "limit", steps: &["group", "refuses", "starts with what fits", "nat64", "accounts"] };
@@ -116,7 +128,7 @@ fn linux_6_1_carries_traffic_through_tun_and_af_xdp_under_the_rights_that_the_da
         series: "6.1",
         processor: NEWEST,
         words: "",
-        groups: &[TUN, FASTPATH, NATIVE, LIMIT],
+        groups: &[TUN, FASTPATH, FASTPATH_VIRTIO, NATIVE, LIMIT],
         further: &[TUN_QUEUES, SKB, QUEUES, AMBIENT, VIRTIO],
     }
     .check();
@@ -128,7 +140,7 @@ fn linux_6_12_does_so_on_an_old_processor() {
         series: "6.12",
         processor: OLD,
         words: "",
-        groups: &[TUN, FASTPATH, QUEUES],
+        groups: &[TUN, FASTPATH, FASTPATH_VIRTIO, QUEUES],
         further: &[TUN_QUEUES, NATIVE, SKB, AMBIENT, VIRTIO],
     }
     .check();
@@ -140,13 +152,14 @@ fn without_ipv6_the_daemon_and_doctor_report_it_and_nat44_works() {
     Machine { series: "6.1", processor: NEWEST, words, groups: &[IPV6_OFF], further: &[] }.check();
 }
 
-/// Two cards with a cable between them. The XDP program sees no partial checksums (docs/how-to/xdp.md).
+/// Two cards with a cable between them, and a third one. The XDP program sees no partial checksums (docs/how-to/xdp.md).
 fn cards() -> impl Iterator<Item = String> {
     const OFF: &str =
         "guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off,mrg_rxbuf=off";
-    (0..2).flat_map(|card| {
+    (0..3).flat_map(|card| {
         let device = format!("virtio-net-pci,netdev=port{card},mac=02:00:00:00:00:0{card},{OFF}");
-        ["-netdev".to_owned(), format!("hubport,id=port{card},hubid=0"), "-device".to_owned(), device]
+        let cable = format!("hubport,id=port{card},hubid={}", card / 2);
+        ["-netdev".to_owned(), cable, "-device".to_owned(), device]
     })
 }
 
@@ -174,7 +187,9 @@ impl Machine {
         expected.push("end".to_owned());
         let names: Vec<&str> = groups.iter().map(|group| group.name).collect();
         let machine = self.machine(&names.join(","));
-        if let Some(why) = machine.refusal().or_else(|| missing(&[("setpriv", "util-linux")])) {
+        if let Some(why) =
+            machine.refusal().or_else(|| missing(&[("setpriv", "util-linux"), ("ethtool", "ethtool")]))
+        {
             return gatun_testkit::skip(&format!("Linux {}: {why}", self.series));
         }
         let MachineEnd { report, console } = machine.run(files());
@@ -206,6 +221,7 @@ fn files() -> Initramfs {
     files.add_program("bin/gatun", &program());
     files.add_program("bin/busybox", &find_program("busybox").unwrap());
     files.add_program("sbin/ip", &find_program("ip").unwrap());
+    files.add_program("sbin/ethtool", &find_program("ethtool").unwrap());
     files.add_program("sbin/setpriv", &find_program("setpriv").unwrap());
     files
 }

@@ -16,9 +16,9 @@ use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
 /// Reason of a driver that has no XDP, or not with its present settings.
-const OFFLOADS: &str = "its driver has no XDP, or not with its present offloads: try `ethtool -K DEVICE lro off \
-                        rx-gro-hw off`, or in a virtual machine `guest_csum=off,guest_tso4=off,guest_tso6=off` \
-                        for the card";
+const OFFLOADS: &str = "its driver has no XDP, or not with its present offloads: try `ethtool -K DEVICE lro \
+                        off rx-gro-hw off`, or for the card of a virtual machine `guest_csum=off, \
+                        guest_tso4=off, guest_tso6=off`";
 /// Beginning of the name of a pinned link.
 const PIN: &str = "xdp-";
 

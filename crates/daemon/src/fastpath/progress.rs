@@ -5,8 +5,8 @@
 //!   several workers                              ... if the others have emptied theirs since, or sleep
 //! ```
 //! A packet reaches the worker of its session through its own queue, or through that of another worker, which
-//! hands it over. When a turn begins that empties both the queue and the rings to the worker, all packets are
-//! in them that the others had read before the end of the previous turn.
+//! hands it over. What the others had read before the end of a turn is in the worker's rings when its next
+//! turn begins. So it has been sent when a next turn has emptied the queue and the rings.
 //!
 //! The program notes the time of a packet shortly before the packet is in the queue. A read in between does
 //! not find it; the read of the next turn does. This is the second reason for the time of the turn before.

@@ -340,12 +340,12 @@ fn late<K: FastPathKind>(entries: u32) -> String {
     let ([section, target], seconds) = (K::NAMES, DRAIN_MAX.as_secs());
     match entries {
         0 => format!(
-            "{section}: a worker has not taken sessions of {target} back for {seconds} s after the reload; their \
-             ports stay unused until it does"
+            "{section}: a worker has not taken sessions of {target} back for {seconds} s after the reload; \
+             their ports stay unused until it does"
         ),
         _ => format!(
-            "{section}: {target} has had sessions that the new configuration excludes for {seconds} s after the \
-             reload; their ports stay unused until they are removed"
+            "{section}: {target} has had sessions that the new configuration excludes for {seconds} s \
+             after the reload; their ports stay unused until they are removed"
         ),
     }
 }

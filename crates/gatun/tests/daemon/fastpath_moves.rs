@@ -1,7 +1,7 @@
 //! Moves of flows into the kernel, and their packets that left behind a later one.
 //!
-//! The kernel's packets have identifications of their own, so the server knows who has translated a packet: a
-//! move reorders if a packet of Gatun arrives behind one of the kernel. `GATUN_MOVES=4000` counts more of them.
+//! The kernel's packets have identifications of their own, so the server knows who has translated a packet.
+//! A move reorders if a packet of Gatun arrives behind one of the kernel. `GATUN_MOVES=4000` counts more.
 
 use crate::fastpath::{FASTPATH, show};
 use crate::harness::{Daemon, NAT64, in_lab, network};
@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use std::process::Stdio;
 use std::time::Duration;
 
-/// Sends datagrams of several flows at a time, 2,000 of each per second, and prints how many came back, and how
+/// Sends datagrams of several flows at a time, 2,000 of each per second. Prints how many came back, and how
 /// many of these behind a later one. The flows are from eight addresses.
 const SEND: &str = "
 import os, socket, struct, sys, time
@@ -41,8 +41,8 @@ for first in range(0, flows, together):
 print(back, behind)
 ";
 
-/// Answers datagrams with numbers of its own. At the end it prints the number of flows that moved to the kernel,
-/// of packets behind a later one that the kernel has translated, and of others behind a later one.
+/// Answers datagrams with numbers of its own. At the end it prints how many flows moved to the kernel, how
+/// many packets of Gatun came behind one of the kernel, and how many others behind a later one.
 const ANSWER: &str = "
 import os, signal, socket, struct, sys
 step, first = int(sys.argv[1]), int(sys.argv[2])
@@ -105,8 +105,8 @@ fn moves(workers: u16) {
     assert!(status.success(), "{said}");
     let late = &fastpath["instances"][0]["moved_late"];
     println!(
-        "{workers} workers, {flows} flows: moved, behind one of the kernel, other behind: {}; back, behind: {}; \
-         moved late: {late}",
+        "{workers} workers, {flows} flows: moved, behind one of the kernel, other behind: {}; \
+         back, behind: {}; moved late: {late}",
         said.trim(),
         sent.trim()
     );

@@ -72,7 +72,8 @@ fn flows(net: &Topology) -> Process {
 import socket, sys, time
 all = []
 for host in range(3, 11):
-    u = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM); u.bind(('2001:db8:1::%x' % host, 5151)); all.append(u)
+    u = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    u.bind(('2001:db8:1::%x' % host, 5151)); all.append(u)
 while True:
     for u in all: u.sendto(b'0', (sys.argv[1], 7777))
     time.sleep(0.005)
@@ -99,9 +100,9 @@ fn switching_off_beside_a_worker_that_does_not_answer_ends_in_time_and_says_so()
         let stopped = stop_worker(&daemon, "worker-1");
         let off = config.replace("kernel = \"auto\"", "kernel = \"off\"");
         let said = daemon.reload(&off, "reload: done");
-        // The sessions of both workers have left the kernel, which needs no answer. The ports of one are not free.
-        let line = "fastpath: a worker has not taken sessions of the kernel back for 5 s after the reload; their \
-                    ports stay unused until it does";
+        // The sessions of both workers have left the kernel, which needs no answer.
+        let line = "fastpath: a worker has not taken sessions of the kernel back for 5 s after the reload; \
+                    their ports stay unused until it does";
         assert!(said.contains(line), "{said}");
         assert_eq!(sessions(), 0, "{}", show("fastpath"));
         let before = packets("translated");

@@ -169,7 +169,7 @@ fn new_mac_addresses_of_interfaces_reach_the_program() {
         }
         let before = translated_by_xdp();
         wait("packets to the new addresses", 10, || translated_by_xdp() > before + 1000);
-        // Frames to the server have its port behind an IPv4 header, those to the client behind an IPv6 header.
+        // Frames to the client have the port behind an IPv6 header, others behind an IPv4 header.
         for (host, at, mac) in [(&net.client, "54", macs[0]), (&net.server, "36", macs[1])] {
             let said = gatun_testkit::run(&mut host.python(SOURCES, &["7777", at])).unwrap();
             assert_eq!(said.trim(), mac);

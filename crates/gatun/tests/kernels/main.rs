@@ -152,7 +152,8 @@ fn without_ipv6_the_daemon_and_doctor_report_it_and_nat44_works() {
     Machine { series: "6.1", processor: NEWEST, words, groups: &[IPV6_OFF], further: &[] }.check();
 }
 
-/// Two cards with a cable between them, and a third one. The XDP program sees no partial checksums (docs/how-to/xdp.md).
+/// Two cards with a cable between them, and a third one. The XDP program sees no partial checksums
+/// (docs/how-to/xdp.md).
 fn cards() -> impl Iterator<Item = String> {
     const OFF: &str =
         "guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off,mrg_rxbuf=off";

@@ -11,6 +11,8 @@ const LOST_MAX: f64 = 0.1;
 const PRECISION: f64 = 0.04;
 /// Rate of [`Part::Paced`].
 const PACED_GBIT_S: f64 = 4.0;
+/// Payload of a datagram, bytes.
+const DATAGRAM: u32 = 1400;
 /// Length of a trial of the search, seconds, at most.
 const TRIAL_S: u32 = 2;
 /// Time of iperf3 beyond the measurement, at most.
@@ -65,6 +67,10 @@ pub(in crate::scenario) struct Measured {
     pub(in crate::scenario) offered_gbit_s: f64,
     /// Lost datagrams; `None` for TCP.
     pub(in crate::scenario) lost_percent: Option<f64>,
+    /// Those of them that the receiver's socket dropped, because its buffer was full, in per cent of the sent
+    /// ones; `None` for TCP.
+    #[serde(default)]
+    pub(in crate::scenario) lost_at_socket_percent: Option<f64>,
     /// Time of all processors of the machine for a received Gbit, ms; `None` for a search.
     pub(in crate::scenario) processor_ms_per_gbit: Option<f64>,
     /// Share of the time in which the processors were busy, 0 to 1, with the warm-up; `None` for a search.
@@ -82,6 +88,7 @@ impl Measured {
             gbit_s,
             offered_gbit_s: gbit_s,
             lost_percent: None,
+            lost_at_socket_percent: None,
             processor_ms_per_gbit: None,
             busy_share: None,
             bytes_per_packet: None,
@@ -122,9 +129,9 @@ impl Client<'_> {
             (true, None) => String::new(),
             // Paced by the kernel: iperf3 keeps a processor busy while it waits.
             (true, Some(bits)) => format!("--fq-rate {bits}"),
-            (false, None) => "-u -l 1400 -b 0".into(),
+            (false, None) => format!("-u -l {DATAGRAM} -b 0"),
             // Shorter bursts than by default, which would overflow the receiver's socket.
-            (false, Some(bits)) => format!("-u -l 1400 -b {bits} --pacing-timer 100"),
+            (false, Some(bits)) => format!("-u -l {DATAGRAM} -b {bits} --pacing-timer 100"),
         };
         let reverse = if cell.direction == "download" { "-R" } else { "" };
         let Client { server, client, target, warm_up, .. } = *self;
@@ -134,13 +141,14 @@ impl Client<'_> {
         );
         let max = Duration::from_secs(u64::from(warm_up + seconds)) + GRACE;
         let receiver = if cell.direction == "download" { client } else { server };
-        let before = received(receiver)?;
+        let before = (received(receiver)?, dropped_at_sockets(receiver)?);
         let (before_s, begin) = (busy_s(), Instant::now());
         let text = Iperf { program: "iperf3", server, client, arguments: &arguments, max }.measure()?;
         let busy_s = busy_s().zip(before_s).map(|(after, before)| after - before);
         let available_s = begin.elapsed().as_secs_f64() * machine_processors() as f64;
-        let after = received(receiver)?;
-        let [bytes, packets] = [0, 1].map(|n| after[n].saturating_sub(before[n]) as f64);
+        let after = (received(receiver)?, dropped_at_sockets(receiver)?);
+        let [bytes, packets] = [0, 1].map(|n| after.0[n].saturating_sub(before.0[n]) as f64);
+        let dropped = after.1.saturating_sub(before.1) as f64;
         let failed =
             |why: &dyn std::fmt::Display| Error(format!("iperf3, {}, to {target}: {why}", cell.part.name()));
         let json: serde_json::Value = serde_json::from_str(&text).map_err(|e| failed(&e))?;
@@ -150,9 +158,16 @@ impl Client<'_> {
         Ok(Measured {
             busy_share: busy_s.map(|busy_s| busy_s / available_s),
             bytes_per_packet: Some(bytes / packets.max(1.0)),
+            lost_at_socket_percent: (!cell.part.is_tcp())
+                .then(|| 100.0 * dropped * f64::from(DATAGRAM) / sent_bytes(&json).max(1.0)),
             ..measured
         })
     }
+}
+
+/// Bytes of the sender.
+fn sent_bytes(json: &serde_json::Value) -> f64 {
+    json["end"]["sum_sent"]["bytes"].as_f64().unwrap_or_default()
 }
 
 /// Reads iperf3's report of a run that took `busy_s` of processor time.
@@ -187,6 +202,23 @@ fn received(host: &Namespace) -> Result<[u64; 2], Error> {
     Ok(sum)
 }
 
+/// Datagrams that sockets of a host have dropped because their buffers were full.
+fn dropped_at_sockets(host: &Namespace) -> Result<u64, Error> {
+    let text = host.run("cat /proc/net/snmp /proc/net/snmp6")?;
+    socket_drops(&text).ok_or_else(|| Error("/proc/net/snmp has no RcvbufErrors of UDP".into()))
+}
+
+/// `RcvbufErrors` of UDP: a column of `snmp` for IPv4, a line of `snmp6` for IPv6.
+fn socket_drops(text: &str) -> Option<u64> {
+    let mut of_ipv4 = text.lines().filter_map(|line| line.strip_prefix("Udp:"));
+    let (names, values) = (of_ipv4.next()?, of_ipv4.next()?);
+    let column = names.split_whitespace().position(|name| name == "RcvbufErrors")?;
+    let of_ipv4: u64 = values.split_whitespace().nth(column)?.parse().ok()?;
+    let of_ipv6 = text.lines().find_map(|line| line.strip_prefix("Udp6RcvbufErrors"));
+    // A host without IPv6 has no such line.
+    Some(of_ipv4 + of_ipv6.map_or(Some(0), |value| value.trim().parse().ok())?)
+}
+
 /// Searches the highest offered rate, Gbit/s, of which at most [`LOST_MAX`] is lost. A trial without a rate
 /// sends as fast as it can.
 fn search(
@@ -196,6 +228,7 @@ fn search(
     let is_good = |measured: &Measured| measured.lost_percent.is_none_or(|lost| lost <= LOST_MAX);
     let full = trial(None)?;
     let whole = |measured: Measured| Measured {
+        lost_at_socket_percent: None,
         processor_ms_per_gbit: None,
         busy_share: None,
         bytes_per_packet: None,
@@ -259,6 +292,16 @@ mod tests {
         assert_eq!((measured.gbit_s, measured.offered_gbit_s), (0.24, 1.23));
         assert!((80.5..80.6).contains(&measured.lost_percent.unwrap()), "{measured:?}");
         assert_eq!(measured.processor_ms_per_gbit.map(f64::round), Some(4154.0));
+    }
+
+    #[test]
+    fn drops_at_sockets_are_those_of_both_families() {
+        let ipv4 = "Udp: InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors SndbufErrors\n\
+            Udp: 10 0 7 9 7 1\nUdpLite: InDatagrams RcvbufErrors\nUdpLite: 1 5\n";
+        assert_eq!(socket_drops(ipv4), Some(7));
+        let both = format!("{ipv4}Udp6InErrors                    \t4\nUdp6RcvbufErrors                \t3\n");
+        assert_eq!(socket_drops(&both), Some(10));
+        assert_eq!(socket_drops("Tcp: RcvbufErrors\nTcp: 1\n"), None);
     }
 
     #[test]

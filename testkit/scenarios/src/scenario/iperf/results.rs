@@ -21,6 +21,8 @@ pub(super) enum Quantity {
     Offered,
     ProcessorTime,
     PacketKb,
+    /// Loss that is not the receiver's socket's.
+    LostBeforeSocket,
 }
 
 impl Quantity {
@@ -30,6 +32,9 @@ impl Quantity {
             Quantity::Offered => Some(measured.offered_gbit_s),
             Quantity::ProcessorTime => measured.processor_ms_per_gbit,
             Quantity::PacketKb => measured.bytes_per_packet.map(|bytes| bytes / 1e3),
+            Quantity::LostBeforeSocket => {
+                Some((measured.lost_percent? - measured.lost_at_socket_percent?).max(0.0))
+            }
         }
     }
 }
@@ -71,6 +76,11 @@ impl Results {
             self.rates(Part::Tcp, "TCP, Gbit/s at the receiver"),
             self.rates(Part::Udp, "UDP as fast as possible, Gbit/s at the receiver (lost, %)"),
             self.rates(Part::Offered, "UDP, highest offered Gbit/s with at most 0.1 % lost"),
+            self.medians(
+                Part::Udp,
+                Quantity::LostBeforeSocket,
+                "UDP as fast as possible, lost before the receiver's socket, %",
+            ),
             self.medians(Part::Tcp, Quantity::PacketKb, "TCP, KB of a received packet"),
             self.processor_times(Part::Tcp),
             self.processor_times(Part::Paced),

@@ -125,7 +125,15 @@ fn every_session_survives_each_of_several_restarts() {
 fn a_pair_of_boxes_is_synchronised_and_follows_sessions() {
     let sync = ["--sessions", "20000", "--subscribers", "1000", "--packets-s", "0.2", "--workers", "2"];
     let steady = ["--per-second", "2000", "--lifetime-s", "0.5", "--seconds", "1"];
-    let report = json(&[&["peer", "--json"], &sync[..], &steady[..]].concat());
+    let takeover = ["--sizes", "2000,20000", "--runs", "1"];
+    let report = json(&[&["peer", "--json"], &sync[..], &steady[..], &takeover[..]].concat());
+    for (size, takeover) in [2_000, 20_000].into_iter().zip(report["takeover"].as_array().unwrap()) {
+        assert_eq!((&takeover["sessions"], &takeover["untranslated"]), (&size.into(), &0.into()), "{report}");
+        for figure in ["release_ms", "owner_us", "first_packet_us", "owner_port_us", "packets", "first_ns"] {
+            assert!(positive(&takeover[figure]), "{figure}: {report}");
+        }
+    }
+    assert_eq!(report["takeover"].as_array().unwrap().len(), 2);
     let (sync, steady) = (&report["sync"], &report["steady"]);
     assert!(sync["sessions"].as_u64().unwrap() >= 20_000, "{report}");
     for figure in ["seconds", "ns_member", "ns_empty_member", "ns_empty_worker", "ns_packet"] {

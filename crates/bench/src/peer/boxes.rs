@@ -1,7 +1,7 @@
-//! ThreeHosts of the bench: workers whose devices are memory, and the thread of a member, as in the daemon.
+//! Hosts of the bench: workers whose devices are memory, and the thread of a member, as in the daemon.
 
 use super::certificates::Certificates;
-use super::source::{Orders, Share, Source, Traffic};
+use super::source::{OWN_PORTS, Orders, Share, Source, Traffic};
 use crate::packets::{self, Flows, STRIDE};
 use anyhow::{Context as _, ensure};
 use gatun_io::Waker;
@@ -27,7 +27,6 @@ use std::time::Duration;
 
 /// Longest wait for something that takes a moment.
 pub(super) const LONG: Duration = Duration::from_secs(120);
-const OWN_PORTS: u16 = 4_096;
 
 /// Properties that all boxes of a run have in common.
 pub(super) struct Setup {
@@ -159,6 +158,15 @@ fn subscribers(common: &Setup, steering: &Steering) -> anyhow::Result<Vec<Arc<[u
     Ok(lists.into_iter().map(Arc::from).collect())
 }
 
+/// Request of an operator.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Order {
+    /// The other box is off.
+    TakeOver,
+    /// The other box gets the ports.
+    Release,
+}
+
 /// State that the member's thread publishes.
 #[derive(Default)]
 struct SharedState {
@@ -166,9 +174,39 @@ struct SharedState {
     /// Times at which the number of received sessions had grown, and the number, while somebody wants them.
     received: Mutex<Vec<(std::time::Instant, u64)>>,
     is_traced: AtomicBool,
+    /// Request of an operator that the member has not read yet.
+    order: Mutex<Option<Order>>,
+    /// Time at which the member had become the owner, while somebody waits for that.
+    owner_since: Mutex<Option<std::time::Instant>>,
+    awaits_ownership: AtomicBool,
     /// True once the member may begin.
     begins: AtomicBool,
     ends: AtomicBool,
+}
+
+impl SharedState {
+    /// Passes an order to the member.
+    fn obey(&self, driver: &mut Driver, now_ms: u64) -> anyhow::Result<()> {
+        let order = self.order.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match order {
+            None => Ok(()),
+            Some(Order::TakeOver) => driver.member.take_over(now_ms).map_err(anyhow::Error::msg),
+            Some(Order::Release) => driver.release(&mut |_| Ok(())).map_err(anyhow::Error::msg),
+        }
+    }
+
+    /// Notes the time at which the member is the owner: the daemon changes its routes then.
+    fn note_owner(&self, driver: &Driver, now_ms: u64) {
+        if !self.awaits_ownership.load(Ordering::Acquire) {
+            return;
+        }
+        let PairStatus { me, epochs, .. } = driver.member.status(now_ms);
+        if epochs.iter().all(|epoch| epoch.owner == me) {
+            self.awaits_ownership.store(false, Ordering::Release);
+            *self.owner_since.lock().unwrap_or_else(PoisonError::into_inner) =
+                Some(std::time::Instant::now());
+        }
+    }
 }
 
 /// Box with workers and a member.
@@ -260,6 +298,22 @@ impl PairedHost {
         std::mem::take(&mut *self.published.received.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Gives the member an order.
+    pub(super) fn order(&self, order: Order) {
+        *self.published.order.lock().unwrap_or_else(PoisonError::into_inner) = Some(order);
+        self.waker.wake();
+    }
+
+    /// Waits until the member owns the ports after some work. Returns the time of that.
+    pub(super) fn owner_after(&self, work: impl FnOnce()) -> anyhow::Result<std::time::Instant> {
+        let since = || *self.published.owner_since.lock().unwrap_or_else(PoisonError::into_inner);
+        *self.published.owner_since.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.published.awaits_ownership.store(true, Ordering::Release);
+        work();
+        until("ownership", || Ok(since().is_some()))?;
+        since().context("nobody owns the ports")
+    }
+
     pub(super) fn stop(self) -> anyhow::Result<()> {
         self.published.ends.store(true, Ordering::Release);
         self.waker.wake();
@@ -300,6 +354,7 @@ fn run(
     let mut next_ms = 0;
     while !published.ends.load(Ordering::Acquire) {
         let now_ms = clock.now().0;
+        published.obey(&mut driver, now_ms)?;
         let wait_ms = driver.turn(now_ms, &mut engines, &mut |_| Ok(()));
         if published.is_traced.load(Ordering::Acquire) {
             let number = driver.member.status(now_ms).counters.sessions_received;
@@ -308,6 +363,7 @@ fn run(
                 received.push((std::time::Instant::now(), number));
             }
         }
+        published.note_owner(&driver, now_ms);
         if now_ms >= next_ms {
             next_ms = now_ms + PUBLISH_MS;
             let state = (driver.member.status(now_ms), driver.link.state().clone());

@@ -7,31 +7,37 @@ mod boxes;
 mod certificates;
 mod source;
 mod steady;
+mod summary;
 mod sync;
+mod takeover;
 
-use super::measure::cpu_model;
+use super::measure::{cpu_model, progress};
 use super::packets::Flows;
 use super::plans::{self, Ports};
 use boxes::Setup;
 use certificates::Certificates;
 use gatun_nat::Plan;
 use serde::Serialize;
+use summary::Summary;
 
 const EXAMPLES: &str = "\
 Examples:
   gatun-bench peer
   gatun-bench peer --part steady --per-second 50000 --json
+  gatun-bench peer --part takeover --sizes 1024,2097152 --runs 1
 ";
 
 /// Parts of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Part {
-    /// Both
+    /// All of them
     All,
     /// All sessions to an empty box
     Sync,
     /// Sessions that begin and end
     Steady,
+    /// Take-over of the sessions of a box that is off, and planned hand-over
+    Takeover,
 }
 
 /// `gatun-bench peer`.
@@ -41,9 +47,16 @@ pub(super) struct Args {
     /// Part of the measurement
     #[arg(long, value_enum, default_value = "all")]
     part: Part,
+    /// Runs of each part: figures are medians
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
+    runs: u64,
     /// Sessions that an empty box gets
     #[arg(long, default_value_t = 2_097_152, value_parser = clap::value_parser!(u64).range(1_000..))]
     sessions: u64,
+    /// Sessions of the other box at a take-over, one after the other
+    #[arg(long, value_delimiter = ',', default_values_t = [1_024, 131_072, 2_097_152],
+          value_parser = clap::value_parser!(u64).range(1_000..))]
+    sizes: Vec<u64>,
     /// Subscribers of the sessions
     #[arg(long, default_value_t = 131_072, value_parser = clap::value_parser!(u64).range(16..=4_194_304))]
     subscribers: u64,
@@ -73,13 +86,15 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// Results.
+/// Results of a run.
 #[derive(Debug, Serialize)]
-struct Report {
-    workers: u64,
+struct Run {
+    #[serde(skip_serializing_if = "Option::is_none")]
     sync: Option<sync::Report>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     steady: Option<steady::Report>,
-    cpu: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    takeover: Vec<takeover::Report>,
 }
 
 impl Args {
@@ -102,23 +117,35 @@ impl Args {
     }
 }
 
+impl Run {
+    fn measure(args: &Args) -> anyhow::Result<Run> {
+        let has = |part| args.part == Part::All || args.part == part;
+        let sizes = if has(Part::Takeover) { &args.sizes[..] } else { &[] };
+        Ok(Run {
+            sync: has(Part::Sync).then(|| sync::measure(args)).transpose()?,
+            steady: has(Part::Steady).then(|| steady::measure(args)).transpose()?,
+            takeover: sizes.iter().map(|size| takeover::measure(args, *size)).collect::<Result<_, _>>()?,
+        })
+    }
+}
+
 /// Runs `gatun-bench peer`.
 ///
 /// # Errors
 /// Returns an error if memory is short, or a session is lost.
 pub(super) fn execute(args: &Args) -> anyhow::Result<()> {
-    let report = Report {
-        workers: args.workers,
-        sync: (args.part != Part::Steady).then(|| sync::measure(args)).transpose()?,
-        steady: (args.part != Part::Sync).then(|| steady::measure(args)).transpose()?,
-        cpu: cpu_model(),
-    };
+    let (mut runs, bar) = (Vec::new(), progress(args.runs, "runs"));
+    for _ in 0..args.runs {
+        runs.push(serde_json::to_value(Run::measure(args)?)?);
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    let summary = Summary::of(&runs);
     if args.json {
-        println!("{}", serde_json::to_string(&report)?);
+        println!("{}", summary.json(args.workers, args.runs, &cpu_model()));
         return Ok(());
     }
-    println!("pair of boxes, nat64, workers of each: {}, on {}", report.workers, report.cpu);
-    report.sync.iter().for_each(sync::Report::print);
-    report.steady.iter().for_each(steady::Report::print);
+    println!("pair of boxes, nat64, workers of each: {}, on {}", args.workers, cpu_model());
+    summary.print(args.runs);
     Ok(())
 }

@@ -194,28 +194,6 @@ fn check(boxes: &Hosts) -> anyhow::Result<()> {
     Ok(())
 }
 
-impl Report {
-    pub(super) fn print(&self) {
-        println!("{:.0} new sessions and {:.0} ends per second", self.per_second, self.ends_per_second);
-        println!("  sessions at a time     {:>10}", self.sessions);
-        println!(
-            "  at the socket          {:>10.1} bytes/session, {:.1} back",
-            self.bytes_per_session, self.bytes_back_per_session
-        );
-        println!("  processor                   owner     backup      alone");
-        println!(
-            "    worker               {:>9.2} % {:>9.2} % {:>9.2} %",
-            self.owner_worker_percent, self.backup_worker_percent, self.alone_worker_percent
-        );
-        println!(
-            "    member               {:>9.2} % {:>9.2} %",
-            self.owner_member_percent, self.backup_member_percent
-        );
-        println!("    the pair             {:>9.2} % {:>9.2} %", self.owner_percent, self.backup_percent);
-        println!("  lag of the backup      {:>10.1} ms, p99 {:.1} ms", self.lag_p50_ms, self.lag_p99_ms);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -59,7 +59,7 @@ impl Use {
     }
 }
 
-fn packets(workers: &Workers) -> u64 {
+pub(super) fn packets(workers: &Workers) -> u64 {
     workers.sum(|orders| orders.packets.load(Ordering::Acquire))
 }
 
@@ -70,7 +70,7 @@ fn during(workers: &Workers, seconds: f64) -> anyhow::Result<Use> {
 }
 
 /// Opens all sessions, shared evenly among the workers.
-fn open(workers: &Workers, sessions: u64) -> anyhow::Result<()> {
+pub(super) fn open(workers: &Workers, sessions: u64) -> anyhow::Result<()> {
     let each = sessions.div_ceil(workers.orders.len() as u64);
     workers.orders.iter().for_each(|orders| orders.limit(each));
     workers.order(Traffic::New, UNLIMITED)?;
@@ -136,24 +136,4 @@ pub(super) fn measure(args: &Args) -> anyhow::Result<Report> {
         ns_worker: round(more_ns / sessions as f64),
         packets_per_second: round(while_syncing.packets as f64 / seconds),
     })
-}
-
-impl Report {
-    pub(super) fn print(&self) {
-        println!("synchronisation of {} sessions to an empty box", self.sessions);
-        println!("  time                   {:>10.2} s", self.seconds);
-        println!("  rate                   {:>10.0} sessions/s", self.sessions_per_second);
-        println!("  at the socket          {:>10.1} bytes/session", self.bytes_per_session);
-        println!("  processor time of a session");
-        println!("    worker, more         {:>10.1} ns", self.ns_worker);
-        println!("    member               {:>10.1} ns", self.ns_member);
-        println!("    member of empty box  {:>10.1} ns", self.ns_empty_member);
-        println!("    worker of empty box  {:>10.1} ns", self.ns_empty_worker);
-        println!(
-            "  packet                 {:>10.1} ns, {:.1} ns during it",
-            self.ns_packet, self.ns_packet_during
-        );
-        println!("  cost of packets        {:>10.1} %", self.packet_cost_percent);
-        println!("  packets meanwhile      {:>10.0} /s", self.packets_per_second);
-    }
 }

@@ -1,0 +1,97 @@
+//! Least, median and most of the figures of several runs.
+
+use crate::measure::median;
+use serde_json::{Map, Value, json};
+
+/// Figures of several runs. Each has the form of the results of one run.
+pub(super) struct Summary {
+    least: Value,
+    median: Value,
+    most: Value,
+}
+
+impl Summary {
+    pub(super) fn of(runs: &[Value]) -> Summary {
+        let runs: Vec<&Value> = runs.iter().collect();
+        Summary {
+            least: each(&runs, &|all| all.into_iter().fold(f64::INFINITY, f64::min)),
+            median: each(&runs, &median),
+            most: each(&runs, &|all| all.into_iter().fold(f64::NEG_INFINITY, f64::max)),
+        }
+    }
+
+    /// One object with the medians, and with the least and the most figures.
+    pub(super) fn json(self, workers: u64, runs: u64, cpu: &str) -> Value {
+        let mut all = json!({ "workers": workers, "runs": runs, "cpu": cpu });
+        if let (Value::Object(all), Value::Object(medians)) = (&mut all, self.median) {
+            all.extend(medians);
+            all.insert("least".to_owned(), self.least);
+            all.insert("most".to_owned(), self.most);
+        }
+        all
+    }
+
+    pub(super) fn print(&self, runs: u64) {
+        let [least, median, most] = [&self.least, &self.median, &self.most].map(lines);
+        println!("{:<36} {:>14} {:>14} {:>14}", format!("figure, runs: {runs}"), "least", "median", "most");
+        for (((name, least), (_, median)), (_, most)) in least.iter().zip(median).zip(most) {
+            println!("{name:<36} {least:>14} {median:>14} {most:>14}");
+        }
+    }
+}
+
+/// Applies a function to the numbers that several values of one form have in each place.
+fn each(values: &[&Value], of: &dyn Fn(Vec<f64>) -> f64) -> Value {
+    match values.first() {
+        Some(Value::Object(first)) => {
+            let member = |name| values.iter().filter_map(|value| value.get(name)).collect::<Vec<_>>();
+            let members = first.keys().map(|name| (name.clone(), each(&member(name), of)));
+            Value::Object(members.collect::<Map<_, _>>())
+        }
+        Some(Value::Array(first)) => {
+            let member = |n| values.iter().filter_map(|value| value.get(n)).collect::<Vec<_>>();
+            Value::Array((0..first.len()).map(|n| each(&member(n), of)).collect())
+        }
+        Some(first @ Value::Number(_)) => {
+            let number = of(values.iter().filter_map(|value| value.as_f64()).collect());
+            // Whole numbers stay whole, except the median of an even number of runs: it is one of them, too.
+            if first.is_u64() { json!(number as u64) } else { json!(number) }
+        }
+        Some(other) => (*other).clone(),
+        None => Value::Null,
+    }
+}
+
+/// Names and numbers, in their order.
+fn lines(value: &Value) -> Vec<(String, f64)> {
+    let under = |name: &str, value: &Value| -> Vec<(String, f64)> {
+        let named = |(rest, number): (String, f64)| match rest.is_empty() {
+            true => (name.to_owned(), number),
+            false => (format!("{name}.{rest}"), number),
+        };
+        lines(value).into_iter().map(named).collect()
+    };
+    match value {
+        Value::Object(members) => members.iter().flat_map(|(name, value)| under(name, value)).collect(),
+        Value::Array(members) => {
+            members.iter().enumerate().flat_map(|(n, value)| under(&n.to_string(), value)).collect()
+        }
+        _ => value.as_f64().map(|number| (String::new(), number)).into_iter().collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_figure_is_summarized_in_its_place() {
+        let run = |seconds: f64, packets: u64| json!({ "sync": { "seconds": seconds }, "takeover": [{ "packets": packets, "first_ns": null }] });
+        let summary = Summary::of(&[run(3.0, 7), run(1.0, 9), run(2.5, 8)]);
+        assert_eq!(lines(&summary.least), [("sync.seconds".into(), 1.0), ("takeover.0.packets".into(), 7.0)]);
+        assert_eq!(lines(&summary.most), [("sync.seconds".into(), 3.0), ("takeover.0.packets".into(), 9.0)]);
+        let all = summary.json(1, 3, "x");
+        assert_eq!((&all["sync"]["seconds"], &all["takeover"][0]["packets"]), (&json!(2.5), &json!(8)));
+        assert_eq!((&all["runs"], &all["most"]["sync"]["seconds"]), (&json!(3), &json!(3.0)));
+    }
+}

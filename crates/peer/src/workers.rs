@@ -149,7 +149,7 @@ impl Engines for WorkerEngines {
             }
             EngineRequest::Pass(pass, shards, at) => {
                 let done = move |job: SweepStandby| answer(EngineAnswer::Pass(job.at));
-                let submitted = handle.submit(SweepStandby { pass, shards, at }, done);
+                let submitted = handle.submit(SweepStandby::new(pass, shards, at), done);
                 *ticket = Some(submitted.map_err(|_| EngineRequest::Pass(pass, shards, at))?);
                 Ok(())
             }

@@ -66,6 +66,10 @@ impl Job for WalkStandby {
 }
 
 /// Does a part of a pass over all sessions ([`Nat::pass_standby`]).
+///
+/// A part is one slice, except that of [`StandbySweep::TellAll`]: meanwhile nobody assigns the ports that the
+/// sessions leave to the other member, and each answer to another thread takes the time of some bursts. That
+/// pass changes nothing that a relation to a third member could contradict.
 pub struct SweepStandby {
     /// Pass.
     pub pass: StandbySweep,
@@ -73,11 +77,23 @@ pub struct SweepStandby {
     pub shards: ShardSet,
     /// Start position. Afterwards, the position after the last examined session.
     pub at: FeedCursor,
+    slices: usize,
+}
+
+impl SweepStandby {
+    /// Creates a job that goes on with a pass over some shards from a position on.
+    pub fn new(pass: StandbySweep, shards: ShardSet, at: FeedCursor) -> SweepStandby {
+        SweepStandby { pass, shards, at, slices: 0 }
+    }
 }
 
 impl Job for SweepStandby {
     fn step(&mut self, nat: &mut Nat, now: Instant, budget: usize) -> bool {
+        let before = self.at;
         nat.pass_standby(now, (self.pass, self.shards), &mut self.at, budget);
-        true
+        self.slices += 1;
+        let slices_max = if self.pass == StandbySweep::TellAll { PARTS_MAX } else { 1 };
+        // A pass stops where the feed has no room: its reader waits for the answer.
+        self.at.is_done() || self.at == before || self.slices >= slices_max
     }
 }

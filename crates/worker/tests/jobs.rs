@@ -1,18 +1,21 @@
 //! Jobs of a running worker: done in slices beside packets, limited in number, abandoned with their ticket.
 
 use gatun_io::{Memory, memory::MemoryPeer};
+use gatun_nat::feed::{FeedPolicy, channel};
 use gatun_nat::inspect::{Selection, SessionCursor};
 use gatun_nat::plan::{Nat64, Plan, Pool4, PoolRange, Transport};
-use gatun_nat::{Cleared, Extent, Instant, Nat, SessionKey};
+use gatun_nat::standby::StandbySweep;
+use gatun_nat::{Cleared, Extent, FeedCursor, Instant, Nat, SessionKey, ShardSet};
 use gatun_testkit::packet::{Message, V6};
 use gatun_wire::Prefix64;
 use gatun_worker::jobs::{Clear, EndSessions, Job, JobTicket, ReadSessions, SubmitError, WAITING_MAX};
+use gatun_worker::standby::SweepStandby;
 use gatun_worker::{Clock, Handle, Snapshot, Worker};
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::channel as channel_of;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -117,6 +120,29 @@ fn sessions_are_read_and_ended_while_packets_go_on() {
     assert_eq!(bed.stop().engine.sessions_cleared, 4000);
 }
 
+#[test]
+fn all_sessions_are_told_in_one_answer_until_the_feed_is_full() {
+    let bed = Bed::start();
+    let (feed, mut reader) = channel(FeedPolicy::default(), 6_000, 1);
+    bed.handle.attach_peer_feed(Some(Box::new(feed)), LONG).unwrap();
+    let tell =
+        |at| bed.handle.work(SweepStandby::new(StandbySweep::TellAll, ShardSet::ALL, at), LONG).unwrap().at;
+    bed.open(1000..6000);
+    bed.wait_for_packets(5000);
+    assert_eq!(bed.sessions().len(), 5000);
+    // More sessions than a slice has.
+    assert!(tell(FeedCursor::default()).is_done());
+    assert_eq!(std::iter::from_fn(|| reader.next()).count(), 5000);
+    bed.open(6000..14_000);
+    bed.wait_for_packets(13_000);
+    // The ring is full before the pass is over, and the caller gets the job back.
+    let at = tell(FeedCursor::default());
+    assert!(!at.is_done());
+    assert_eq!(std::iter::from_fn(|| reader.next()).count(), 6_000);
+    assert!(tell(at).is_done());
+    bed.stop();
+}
+
 /// Job that runs until it is released.
 struct Endless {
     enough: Arc<AtomicBool>,
@@ -134,7 +160,7 @@ impl Job for Endless {
 fn jobs_are_limited_in_number_and_do_not_delay_packets() {
     let bed = Bed::start();
     let (enough, steps) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-    let (sender, done) = channel();
+    let (sender, done) = channel_of();
     let mut tickets: Vec<JobTicket> = Vec::new();
     let refused = loop {
         let (job, sender) =

@@ -13,7 +13,7 @@ pub enum EngineRequest {
     Commands(Vec<PeerCommand>),
     /// A page of a walk over the sessions of some shards.
     Page(ShardSet, FeedCursor),
-    /// A part of a pass over all sessions of some shards, done at one moment.
+    /// A part of a pass over all sessions of some shards.
     Pass(StandbySweep, ShardSet, FeedCursor),
 }
 

@@ -256,6 +256,38 @@ fn reserved_ports_are_not_allocated() {
 }
 
 #[test]
+fn a_member_of_a_pair_takes_the_port_that_the_look_ahead_has_requested_if_it_may() {
+    use crate::tables::ports::rights::PortRight;
+    let address = "192.0.2.0".parse().unwrap();
+    let mut pool = pool(&[range("192.0.2.0", "192.0.2.0", (1024, 65_535), ALL)]);
+    let (first, last) = (1024, 40_000);
+    pool.set_rights(address, address, PortRight { first, last, is_owner: true }, |_| Some(0));
+    let (mut rng, mut foretold) = (rng(), 0);
+    for _ in 0..1_000 {
+        let mut holdings = Holdings::NONE;
+        holdings.pair(0);
+        let draws = [rng.next_u32(), rng.next_u32()];
+        let Ports::Single(single) = &pool.ports else { panic!("single ports") };
+        let port = single.foretell(Transport::Udp, 0, 5000, draws);
+        let wanted = PortRequest {
+            transport: Transport::Udp,
+            inside_port: 5000,
+            spread: 0,
+            subscriber: 0,
+            prefix: 0,
+            shard: 0,
+            draws,
+        };
+        let given = pool.allocate(&mut rng, NOW, &wanted, &mut holdings).unwrap().port;
+        assert!((first..=last).contains(&given), "{given}");
+        assert!(given == port || !(first..=last).contains(&port), "{given} instead of {port}");
+        foretold += usize::from(given == port);
+    }
+    // Three fifths of the ports are this member's.
+    assert!(foretold > 500, "{foretold}");
+}
+
+#[test]
 fn bindings_are_found_by_address_and_port() {
     let mut pool = pool(&[range("192.0.2.0", "192.0.2.9", (0, 65_535), ALL)]);
     for (n, port) in [(1, 0), (2, 1), (3, 65_535)] {

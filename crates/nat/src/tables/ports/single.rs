@@ -272,7 +272,7 @@ impl SinglePorts {
     }
 
     /// Same as [`allocate`](Self::allocate), for a member of a pair that may assign only some ports.
-    #[cold]
+    #[inline(never)]
     fn allocate_within(
         &mut self,
         reserved: ReservedPorts<'_>,
@@ -288,9 +288,17 @@ impl SinglePorts {
                 return None;
             }
             self.count(map, ix);
-            let (layout, set) = (map.layout(t, ix)?, t.of(&self.sets).get(ix as usize)?);
+            let (layout, ports) = (map.layout(t, ix)?, rights.of(ix).ports());
+            // The look-ahead has requested the lines of these. Most are within the rights.
+            let drawn = if reserved.is_empty() { &wanted.draws[..] } else { &[] };
+            for &draw in drawn {
+                let port = self.choice(t, wanted.inside_port, draw);
+                if ports.contains(&port) && layout.has(port) && self.mark(t, ix, layout, port) {
+                    return Some((ix, port));
+                }
+            }
+            let set = t.of(&self.sets).get(ix as usize)?;
             let preferences = self.preferences(t, wanted.inside_port);
-            let ports = rights.of(ix).ports();
             let mut draw = || {
                 preferences
                     .into_iter()

@@ -9,7 +9,8 @@ use crate::lifecycle::offload::{FOUND, FeedCursor, find};
 use crate::path::restore;
 use crate::path::rules::Rules;
 use crate::path::state::Core;
-use crate::tables::bib::Tables;
+use crate::tables::bib::restore::Restoring;
+use crate::tables::bib::{Hashes, Tables};
 use crate::tables::event::Sequence;
 use crate::tables::feed::{Flow, SessionId, SessionRecord};
 use crate::tables::pool4::Pool4State;
@@ -20,32 +21,48 @@ use crate::tables::standby::{
     ClosedFlow, OutsideFlow, PeerAction, PeerCommand, PeerOutcome, PeerRefusal, PeerSession, PortRight,
 };
 use alloc::vec::Vec;
+use arrayvec::ArrayVec;
 use core::net::Ipv4Addr;
 
 /// Number of sessions whose memory is prefetched together.
 const GROUP: usize = 16;
 
+/// Session of a request, and its hashes.
+struct Prepared {
+    restoring: Restoring,
+    hashes: Hashes,
+}
+
+/// Session of each request of a group that begins one.
+type PreparedGroup = ArrayVec<Option<Result<Prepared, RestoreError>>, GROUP>;
+
 /// Executes requests in their order, and writes their results.
 pub(crate) fn commands(core: &mut Core, now: Instant, commands: &mut [PeerCommand]) {
     core.state.tables.now = now;
     for group in commands.chunks_mut(GROUP) {
-        group.iter().for_each(|command| prefetch(core, now, &command.action));
-        group.iter().for_each(|command| prefetch_record(&core.state.tables, &command.action));
-        group.iter().for_each(|command| prefetch_end(&core.state.tables, &command.action));
-        for command in group {
-            command.outcome = one(core, now, &command.action);
+        let prepared: PreparedGroup =
+            group.iter().map(|command| prepare(core, now, &command.action)).collect();
+        let tables = &core.state.tables;
+        for (command, prepared) in group.iter().zip(&prepared) {
+            prefetch_record(tables, &command.action, prepared.as_ref());
+        }
+        group.iter().for_each(|command| prefetch_end(tables, &command.action));
+        for (command, prepared) in group.iter_mut().zip(prepared) {
+            command.outcome = one(core, now, &command.action, prepared);
         }
     }
 }
 
-/// Prefetches the lines whose places a request has.
-fn prefetch(core: &Core, now: Instant, action: &PeerAction) {
+/// Prefetches the lines whose places a request has. Returns the session that it begins.
+fn prepare(core: &Core, now: Instant, action: &PeerAction) -> Option<Result<Prepared, RestoreError>> {
     let tables = &core.state.tables;
     match action {
         PeerAction::Begin { session, .. } => {
-            if let Ok(restoring) = restore::restoring(&core.rules, now, &saved(session)) {
-                tables.prefetch_restore(&restoring);
-            }
+            let restoring = restore::restoring(&core.rules, now, &saved(session));
+            return Some(restoring.map(|restoring| {
+                let hashes = tables.prefetch_restore(&restoring);
+                Prepared { restoring, hashes }
+            }));
         }
         PeerAction::End(flow) => prefetch_binding(tables, flow.transport, flow.outside),
         PeerAction::Closed(flow) => prefetch_binding(tables, Transport::Tcp, flow.outside),
@@ -56,6 +73,7 @@ fn prefetch(core: &Core, now: Instant, action: &PeerAction) {
         | PeerAction::Until(..)
         | PeerAction::Revoke(_) => {}
     }
+    None
 }
 
 fn prefetch_binding(tables: &Tables, transport: Transport, outside: (Ipv4Addr, u16)) {
@@ -64,8 +82,11 @@ fn prefetch_binding(tables: &Tables, transport: Transport, outside: (Ipv4Addr, u
     }
 }
 
-/// Prefetches the record that ends.
-fn prefetch_record(tables: &Tables, action: &PeerAction) {
+/// Prefetches the record that ends, or the subscriber of the session that begins.
+fn prefetch_record(tables: &Tables, action: &PeerAction, prepared: Option<&Result<Prepared, RestoreError>>) {
+    if let Some(Ok(prepared)) = prepared {
+        tables.prefetch_restored_subscriber(&prepared.hashes);
+    }
     let primary = match action {
         PeerAction::End(flow) => tables.primary_of(flow.transport, flow.outside),
         PeerAction::Closed(flow) => tables.primary_of(Transport::Tcp, flow.outside),
@@ -83,18 +104,26 @@ fn prefetch_end(tables: &Tables, action: &PeerAction) {
             let primary = tables.primary_of(flow.transport, flow.outside);
             primary.iter().for_each(|id| tables.prefetch_end(*id));
         }
-        PeerAction::Released(id) => tables.prefetch_end(id.record),
+        PeerAction::Released(id) => tables.prefetch_release(tables.get(id.record)),
         _ => {}
     }
 }
 
-fn one(core: &mut Core, now: Instant, action: &PeerAction) -> PeerOutcome {
+fn one(
+    core: &mut Core,
+    now: Instant,
+    action: &PeerAction,
+    prepared: Option<Result<Prepared, RestoreError>>,
+) -> PeerOutcome {
     let tables = &mut core.state.tables;
     match *action {
-        PeerAction::Begin { session, ended } => match begin(core, now, &session, ended) {
-            Ok(()) => PeerOutcome::Done,
-            Err(why) => PeerOutcome::Refused(why),
-        },
+        PeerAction::Begin { session, ended } => {
+            let prepared = prepared.unwrap_or(Err(RestoreError::NotServed)).map_err(refusal);
+            match prepared.and_then(|prepared| begin(core, now, &session, (ended, &prepared))) {
+                Ok(()) => PeerOutcome::Done,
+                Err(why) => PeerOutcome::Refused(why),
+            }
+        }
         PeerAction::Closed(flow) => closed(core, now, &flow),
         PeerAction::End(flow) => end(core, now, &flow),
         PeerAction::Released(id) => released(tables, &id),
@@ -144,15 +173,14 @@ fn begin(
     core: &mut Core,
     now: Instant,
     session: &PeerSession,
-    ended: Option<RecordId>,
+    (ended, prepared): (Option<RecordId>, &Prepared),
 ) -> Result<(), PeerRefusal> {
-    let restoring = restore::restoring(&core.rules, now, &saved(session)).map_err(refusal)?;
+    let Prepared { restoring, hashes } = prepared;
     let Core { rules, state, .. } = &mut *core;
     let tables = &mut state.tables;
     let Flow { inside: (addr, port), outside, remote, transport, instance } = session.flow;
     let inside = Inside { addr, port, transport, instance };
-    let hash = tables.session_hash(&inside, remote);
-    let found = tables.find_session(hash, inside, remote);
+    let found = tables.find_session(hashes.session, inside, remote);
     if let Some(id) = found
         && confirm(tables, id, session)
     {
@@ -160,12 +188,12 @@ fn begin(
         let place = tables.place_of(tables.get(id));
         tables.release_reserved(place, &outside_flow(&session.flow));
         // The flow goes on at both.
-        if let Some(ended) = ended.filter(|_| tables.ended_flow(&restoring) == ended) {
+        if let Some(ended) = ended.filter(|_| tables.ended_flow(restoring) == ended) {
             tables.release_for_peer(ended);
         }
         return Ok(());
     }
-    let waits = tables.ended_flow(&restoring);
+    let waits = tables.ended_flow(restoring);
     if waits.is_some() && waits != ended {
         return Err(PeerRefusal::Ending);
     }
@@ -173,7 +201,7 @@ fn begin(
         return reserve(core, now, session, waits);
     }
     let place = tables.locate(outside.0).ok_or(PeerRefusal::NotInPool)?;
-    match tables.restore(&restoring) {
+    match tables.restore_new(restoring, *hashes) {
         Ok(id) => tables.confirm(id),
         // A port that this member has is another host's here, or its block another subscriber's.
         Err(RestoreError::NotInPool) if tables.covers(place, transport, outside.1) => {

@@ -415,6 +415,11 @@ impl Tables {
         let inside = session.inside();
         self.sessions.prefetch(self.session_hash(&inside, session.remote()));
         self.bindings.prefetch(key::binding(&self.hasher, &inside));
+        self.prefetch_release(session);
+    }
+
+    /// Prefetches the lines that the release of a record's port touches.
+    pub(crate) fn prefetch_release(&self, session: &Session) {
         self.subscribers.prefetch(session.subscriber);
         let place = PoolAddress { pool: self.pool_of(session.instance), address_ix: session.address_ix };
         if let Some(pool) = self.pools.get(place.pool) {

@@ -448,7 +448,11 @@ impl Feed {
 
     /// Returns whether a record fits now.
     pub(crate) fn has_room(&self) -> bool {
-        self.ring.slots() > usize::from(self.unreported > 0)
+        match self.unreported {
+            // It reads the line of the reader's place only if the ring may be full.
+            0 => !self.ring.is_full(),
+            _ => self.ring.slots() > 1,
+        }
     }
 
     /// State of a new UDP or ICMP session.

@@ -129,7 +129,9 @@ pub(crate) fn these(
     for ids in found.chunks(GROUP) {
         for &id in ids {
             let restoring = inheritance.session(id, now).and_then(|saved| restoring(rules, now, &saved));
-            restoring.iter().for_each(|restoring| state.tables.prefetch_restore(restoring));
+            if let Ok(restoring) = &restoring {
+                state.tables.prefetch_restore(restoring);
+            }
             group.push((id, restoring));
         }
         for (id, restoring) in group.drain(..) {

@@ -35,8 +35,8 @@ impl Tables {
         self.request_hashes(&inside, r.subscriber, self.session_hash(&inside, r.record.remote()))
     }
 
-    /// Prefetches the lines that [`restore`](Self::restore) will touch.
-    pub(crate) fn prefetch_restore(&self, r: &Restoring) {
+    /// Prefetches the lines that [`restore`](Self::restore) will touch, and returns the hashes.
+    pub(crate) fn prefetch_restore(&self, r: &Restoring) -> Hashes {
         let hashes = self.hashes_to_restore(r);
         self.prefetch(hashes.session);
         self.prefetch_binding_of(&hashes);
@@ -47,12 +47,31 @@ impl Tables {
         {
             pool.prefetch_release(r.record.inside().transport, place.address_ix, port);
         }
+        hashes
+    }
+
+    /// Prefetches the record of the subscriber, once the lines of
+    /// [`prefetch_restore`](Self::prefetch_restore) are there.
+    pub(crate) fn prefetch_restored_subscriber(&self, hashes: &Hashes) {
+        if let Some(id) = self.subscribers.candidate(hashes.subscriber) {
+            self.subscribers.prefetch(id);
+        }
     }
 
     /// Restores a session. Limits of subscribers do not apply, because the session was admitted before.
     pub(crate) fn restore(&mut self, r: &Restoring) -> Result<RecordId, RestoreError> {
+        let hashes = self.hashes_to_restore(r);
+        let exists = || self.find_session(hashes.session, r.record.inside(), r.record.remote()).is_some();
+        if !r.record.is_quarantined() && exists() {
+            return Err(RestoreError::Exists);
+        }
+        self.restore_new(r, hashes)
+    }
+
+    /// Same as [`restore`](Self::restore), for a session that does not exist.
+    pub(crate) fn restore_new(&mut self, r: &Restoring, hashes: Hashes) -> Result<RecordId, RestoreError> {
         let kinds = self.events.all_but(KNOWN);
-        let restored = self.restore_silently(r);
+        let restored = self.restore_silently(r, hashes);
         self.events.want(kinds);
         let restored = restored?;
         if let Some(block) = &restored.block {
@@ -74,15 +93,11 @@ impl Tables {
         }
     }
 
-    fn restore_silently(&mut self, r: &Restoring) -> Result<Restored, RestoreError> {
+    fn restore_silently(&mut self, r: &Restoring, hashes: Hashes) -> Result<Restored, RestoreError> {
         if r.record.is_quarantined() {
-            return self.restore_quarantined(r);
+            return self.restore_quarantined(r, hashes);
         }
         self.room().map_err(|_| RestoreError::Full)?;
-        let hashes = self.hashes_to_restore(r);
-        if self.find_session(hashes.session, r.record.inside(), r.record.remote()).is_some() {
-            return Err(RestoreError::Exists);
-        }
         let subscriber = self.subscribers.find_or_insert_by(hashes.subscriber, r.subscriber);
         let subscriber = subscriber.map_err(|_| RestoreError::Full)?;
         let restored = self.restore_for(r, subscriber, hashes);
@@ -135,8 +150,7 @@ impl Tables {
     }
 
     /// Restores the quarantine of a session that had ended in another process.
-    fn restore_quarantined(&mut self, r: &Restoring) -> Result<Restored, RestoreError> {
-        let hashes = self.hashes_to_restore(r);
+    fn restore_quarantined(&mut self, r: &Restoring, hashes: Hashes) -> Result<Restored, RestoreError> {
         let subscriber = self.subscribers.find_or_insert_by(hashes.subscriber, r.subscriber);
         let subscriber = subscriber.map_err(|_| RestoreError::Full)?;
         let restored = self.quarantine_for(r, subscriber);

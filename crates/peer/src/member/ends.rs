@@ -2,9 +2,9 @@
 
 use foldhash::fast::RandomState;
 use gatun_nat::feed::{Flow, SessionId};
-use hashbrown::HashTable;
 use std::collections::VecDeque;
 use std::hash::BuildHasher as _;
+use std::iter;
 use std::net::Ipv4Addr;
 
 /// Number of an end that is in no record of the stream yet.
@@ -36,12 +36,19 @@ fn place(flow: &Flow) -> Place {
     (flow.transport as u64) << 48 | u64::from(u32::from(address)) << 16 | u64::from(port)
 }
 
+/// No slot.
+const NONE: u32 = u32::MAX;
+/// Smallest number of chains.
+const CHAINS_MIN: usize = 64;
+
 /// End in a slot.
 #[derive(Debug)]
 struct Waiting {
     ended: Ended,
     /// Number of ends that were added before.
     order: u64,
+    /// Next slot of its chain.
+    next: u32,
 }
 
 impl Waiting {
@@ -57,13 +64,15 @@ impl Waiting {
 /// Ended sessions, by their public port and in the order of their records: one at a port, as a rule.
 ///
 /// Each session that ends is added and taken out, so both are cheap: an end stays in its slot, and the next
-/// one gets the slot that was freed last, whose memory is in the cache. The index has four bytes for each.
+/// one gets the slot that was freed last, whose memory is in the cache. The index has four bytes for each, and
+/// each step touches one of its cache lines.
 #[derive(Debug, Default)]
 pub(super) struct WaitingEnds {
     slots: Vec<Option<Waiting>>,
     free: Vec<u32>,
-    /// Slots by the place of their end.
-    by_port: HashTable<u32>,
+    /// First slots of the chains: ends whose places have the same hash. There are as many chains as slots, or
+    /// more, and a power of two.
+    chains: Vec<u32>,
     hasher: RandomState,
     /// Slots of told ends, with the numbers of their groups, in the order of the stream. An end that has left
     /// or got another number meanwhile is not in its slot with this one.
@@ -75,7 +84,7 @@ pub(super) struct WaitingEnds {
 
 impl WaitingEnds {
     pub(super) fn len(&self) -> usize {
-        self.by_port.len()
+        self.slots.len() - self.free.len()
     }
 
     pub(super) fn clear(&mut self) {
@@ -95,32 +104,67 @@ impl WaitingEnds {
     fn add_ended(&mut self, worker: usize, id: SessionId, number: Option<u64>, is_replaced: bool) {
         let place = place(&id.flow);
         let ended = Ended { number: number.unwrap_or(UNTOLD), worker, id, is_replaced };
-        let waiting = Waiting { ended, order: self.added };
+        let order = self.added;
         self.added += 1;
         let same = self.at(place, |other| (other.worker, other.id) == (worker, id)).next();
-        let slot = same.unwrap_or_else(|| self.new_slot(place));
-        self.slots[slot as usize] = Some(waiting);
+        let slot = match same {
+            Some(slot) => {
+                let next = self.next(slot);
+                self.slots[slot as usize] = Some(Waiting { ended, order, next });
+                slot
+            }
+            None => self.insert(place, ended, order),
+        };
         if let Some(number) = number {
             self.told.push_back((number, slot));
         }
     }
 
-    /// Returns a free slot, which is in the index.
-    fn new_slot(&mut self, place: Place) -> u32 {
-        let WaitingEnds { slots, free, by_port, hasher, .. } = self;
-        let slot = free.pop().unwrap_or_else(|| {
-            slots.push(None);
-            slots.len() as u32 - 1
+    /// Puts an end into a free slot, and into its chain.
+    fn insert(&mut self, place: Place, ended: Ended, order: u64) -> u32 {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() as u32 - 1
         });
-        let place_of = |slot: &u32| slots[*slot as usize].as_ref().map_or(0, Waiting::place);
-        by_port.insert_unique(hasher.hash_one(place), slot, |slot| hasher.hash_one(place_of(slot)));
+        if self.slots.len() > self.chains.len() {
+            self.grow();
+        }
+        let chain = self.chain(place);
+        let next = std::mem::replace(&mut self.chains[chain], slot);
+        self.slots[slot as usize] = Some(Waiting { ended, order, next });
         slot
+    }
+
+    /// Doubles the number of chains.
+    fn grow(&mut self) {
+        let len = (self.chains.len() * 2).max(CHAINS_MIN);
+        self.chains.clear();
+        self.chains.resize(len, NONE);
+        for slot in 0..self.slots.len() {
+            let Some(place) = self.slots[slot].as_ref().map(Waiting::place) else { continue };
+            let chain = self.chain(place);
+            let next = std::mem::replace(&mut self.chains[chain], slot as u32);
+            if let Some(waiting) = &mut self.slots[slot] {
+                waiting.next = next;
+            }
+        }
+    }
+
+    /// Number of the chain of a place. There has to be one.
+    fn chain(&self, place: Place) -> usize {
+        self.hasher.hash_one(place) as usize & (self.chains.len() - 1)
+    }
+
+    /// Slot behind one of a chain.
+    fn next(&self, slot: u32) -> u32 {
+        self.slots[slot as usize].as_ref().map_or(NONE, |waiting| waiting.next)
     }
 
     /// Iterates over the slots of the ends at a port that satisfy a condition.
     fn at(&self, place: Place, is: impl Fn(&Ended) -> bool) -> impl Iterator<Item = u32> {
-        let found = self.by_port.iter_hash(self.hasher.hash_one(place)).copied();
-        found.filter(move |slot| {
+        let first = if self.chains.is_empty() { NONE } else { self.chains[self.chain(place)] };
+        let some = |slot: u32| (slot != NONE).then_some(slot);
+        iter::successors(some(first), move |slot| some(self.next(*slot))).filter(move |slot| {
             let waiting = self.slots[*slot as usize].as_ref();
             waiting.is_some_and(|waiting| waiting.place() == place && is(&waiting.ended))
         })
@@ -186,10 +230,20 @@ impl WaitingEnds {
 
     /// Takes the end in a slot out.
     fn take(&mut self, slot: u32) -> Option<Ended> {
-        let ended = self.slots[slot as usize].take()?.ended;
-        let hash = self.hasher.hash_one(place(&ended.id.flow));
-        if let Ok(there) = self.by_port.find_entry(hash, |other| *other == slot) {
-            there.remove();
+        let Waiting { ended, next, .. } = self.slots[slot as usize].take()?;
+        let chain = self.chain(place(&ended.id.flow));
+        let mut before = self.chains[chain];
+        if before == slot {
+            self.chains[chain] = next;
+        }
+        while before != slot && before != NONE {
+            match &mut self.slots[before as usize] {
+                Some(waiting) if waiting.next == slot => {
+                    waiting.next = next;
+                    break;
+                }
+                waiting => before = waiting.as_ref().map_or(NONE, |waiting| waiting.next),
+            }
         }
         self.free.push(slot);
         Some(ended)
@@ -266,6 +320,36 @@ mod tests {
         assert_eq!((ends.len(), ends.slots.len()), (1, 3));
         ends.remove_untold_of(|_| true);
         assert_eq!((ends.len(), ends.take_until(9, |_| false).len()), (0, 0));
+    }
+
+    #[test]
+    fn many_ends_are_found_and_leave_in_any_order() {
+        let mut ends = WaitingEnds::default();
+        let both = |port: u16| [session(port, u32::from(port)), session(port, u32::from(port) + 70_000)];
+        for port in 1..=2_000 {
+            both(port).into_iter().for_each(|id| ends.add(0, id, Some(u64::from(port))));
+        }
+        for port in (1..=2_000).filter(|port| port % 3 == 0) {
+            assert_eq!(records(&ends.of_flow(&session(port, 0).flow)), both(port).map(|id| id.record));
+            ends.remove(&ends.of_flow(&session(port, 0).flow)[0]);
+            assert_eq!(records(&ends.of_flow(&session(port, 0).flow)), [u32::from(port) + 70_000]);
+        }
+        assert_eq!(ends.len(), 4_000 - 666);
+        assert_eq!(ends.take_until(1_000, |_| false).len(), 2_000 - 333);
+        for port in 1..=2_000 {
+            let left = match (port <= 1_000, port % 3) {
+                (true, _) => 0,
+                (false, 0) => 1,
+                (false, _) => 2,
+            };
+            assert_eq!(ends.of_flow(&session(port, 0).flow).len(), left, "{port}");
+        }
+        // Slots are used again.
+        ends.add(0, session(5, 5), Some(3_000));
+        assert_eq!(
+            (ends.take_until(3_000, |_| false).len(), ends.len(), ends.slots.len()),
+            (1_668, 0, 4_000)
+        );
     }
 
     #[test]

@@ -55,7 +55,7 @@ pub(super) struct Round {
 }
 
 /// Maximum number of records of a round.
-const ROUND_MAX: usize = 2_048;
+pub(super) const ROUND_MAX: usize = 2_048;
 
 pub(super) fn outside(flow: &gatun_nat::feed::Flow) -> OutsideFlow {
     OutsideFlow { transport: flow.transport, outside: flow.outside, remote: flow.remote }
@@ -68,6 +68,13 @@ pub(super) fn session(of: &SessionState) -> PeerSession {
 impl Round {
     pub(super) fn new(workers: usize) -> Round {
         Round { commands: vec![Vec::new(); workers], ..Round::default() }
+    }
+
+    /// Creates a round with room for some records.
+    pub(super) fn with_room(workers: usize, records: usize) -> Round {
+        let each = records.div_ceil(workers.max(1));
+        let commands = (0..workers).map(|_| Vec::with_capacity(each)).collect();
+        Round { commands, begins: Vec::with_capacity(records), ..Round::default() }
     }
 
     /// Creates the round of second tries.

@@ -2,7 +2,7 @@
 
 use super::ends::Ended;
 use super::engines::{EngineRequest, Engines, for_all};
-use super::round::{ReceivedSession, Round, Step, outside, session};
+use super::round::{ROUND_MAX, ReceivedSession, Round, Step, outside, session};
 use super::shards::is_of;
 use super::{Member, Work};
 use crate::ownership::Epoch;
@@ -263,7 +263,7 @@ impl Member {
 
     /// Gives a row of sessions and ends to the engines.
     fn begin_round(&mut self, engines: &mut dyn Engines) {
-        let mut round = Round::new(engines.workers());
+        let mut round = Round::with_room(engines.workers(), self.steps.len().min(ROUND_MAX));
         while !round.is_full() {
             match self.steps.front() {
                 Some(&Step::GroupEnds(number)) => {
@@ -419,7 +419,8 @@ impl Member {
         if self.free.is_empty() {
             return false;
         }
-        let mut lists = vec![Vec::new(); engines.workers()];
+        let each = self.free.len().div_ceil(engines.workers().max(1));
+        let mut lists: Vec<_> = (0..engines.workers()).map(|_| Vec::with_capacity(each)).collect();
         for ended in std::mem::take(&mut self.free) {
             lists[ended.worker].push(PeerCommand::new(PeerAction::Released(ended.id)));
         }

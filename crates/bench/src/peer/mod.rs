@@ -5,9 +5,9 @@
 
 mod boxes;
 mod certificates;
+mod figures;
 mod source;
 mod steady;
-mod summary;
 mod sync;
 mod takeover;
 
@@ -16,9 +16,9 @@ use super::packets::Flows;
 use super::plans::{self, Ports};
 use boxes::Setup;
 use certificates::Certificates;
+use figures::RunFigures;
 use gatun_nat::Plan;
 use serde::Serialize;
-use summary::Summary;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -30,7 +30,7 @@ Examples:
 /// Parts of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Part {
-    /// All of them
+    /// All parts
     All,
     /// All sessions to an empty box
     Sync,
@@ -140,12 +140,12 @@ pub(super) fn execute(args: &Args) -> anyhow::Result<()> {
         bar.inc(1);
     }
     bar.finish_and_clear();
-    let summary = Summary::of(&runs);
+    let figures = RunFigures::of(&runs);
     if args.json {
-        println!("{}", summary.json(args.workers, args.runs, &cpu_model()));
+        println!("{}", figures.json(args.workers, args.runs, &cpu_model()));
         return Ok(());
     }
     println!("pair of boxes, nat64, workers of each: {}, on {}", args.workers, cpu_model());
-    summary.print(args.runs);
+    figures.print(args.runs);
     Ok(())
 }

@@ -48,9 +48,9 @@ impl Traffic {
     }
 }
 
-/// Moments since the present order.
+/// SentTimes since the present order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Moments {
+pub(super) struct SentTimes {
     /// A packet was sent.
     pub(super) sent: Option<Instant>,
     /// A packet was sent from a port that only the owner assigns.
@@ -66,7 +66,7 @@ pub(super) struct Orders {
     sessions_max: AtomicU64,
     /// Packets of the present order, at most; 0 means no limit.
     packets_max: AtomicU64,
-    moments: Mutex<Moments>,
+    times: Mutex<SentTimes>,
     /// Sessions begun.
     pub(super) sessions: AtomicU64,
     /// Packets given to the worker.
@@ -94,13 +94,13 @@ impl Orders {
         self.packets_max.store(packets, Ordering::Release);
     }
 
-    fn publish(&self, moments: Moments) {
-        *self.moments.lock().unwrap_or_else(PoisonError::into_inner) = moments;
+    fn publish(&self, times: SentTimes) {
+        *self.times.lock().unwrap_or_else(PoisonError::into_inner) = times;
     }
 
-    /// Moments since the present order.
-    pub(super) fn moments(&self) -> Moments {
-        *self.moments.lock().unwrap_or_else(PoisonError::into_inner)
+    /// SentTimes since the present order.
+    pub(super) fn times(&self) -> SentTimes {
+        *self.times.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -137,14 +137,14 @@ pub(super) struct Source {
 struct Sink {
     sent: u64,
     stats: Stats,
-    moments: Moments,
+    times: SentTimes,
     /// Kind of the present burst.
     traffic: Traffic,
 }
 
 impl Transmit for Sink {
     fn forward(&mut self, index: usize, packet: &mut Packet<'_>) {
-        if self.moments.sent.is_none() || self.moments.sent_as_owner.is_none() {
+        if self.times.sent.is_none() || self.times.sent_as_owner.is_none() {
             self.note(packet.bytes(), self.traffic.is_new(index));
         }
         self.send(packet);
@@ -163,18 +163,18 @@ impl Sink {
     fn note(&mut self, bytes: &[u8], is_new: bool) {
         let port = bytes.get(20..22).map_or(0, |port| u16::from_be_bytes([port[0], port[1]]));
         let now = Instant::now();
-        self.moments.sent.get_or_insert(now);
+        self.times.sent.get_or_insert(now);
         // Sessions of the other box have such ports, too.
         if is_new && port <= u16::MAX - OWN_PORTS {
-            self.moments.sent_as_owner.get_or_insert(now);
+            self.times.sent_as_owner.get_or_insert(now);
         }
     }
 }
 
 impl Source {
     pub(super) fn new(orders: Arc<Orders>, share: Share) -> Source {
-        let moments = Moments::default();
-        let sink = Sink { sent: 0, stats: Stats::default(), moments, traffic: Traffic::Off };
+        let times = SentTimes::default();
+        let sink = Sink { sent: 0, stats: Stats::default(), times, traffic: Traffic::Off };
         let (buffers, order) = (vec![0; BURST_MAX * STRIDE], (0, Instant::now(), 0));
         Source { orders, share, buffers, prepared: Vec::new(), next: 0, order, drawn: 0, sink }
     }
@@ -185,8 +185,8 @@ impl Source {
         if order != self.order.0 {
             let before = Traffic::of(self.order.0);
             self.order = (order, Instant::now(), 0);
-            self.sink.moments = Moments::default();
-            self.orders.publish(self.sink.moments);
+            self.sink.times = SentTimes::default();
+            self.orders.publish(self.sink.times);
             if Traffic::of(order) != before {
                 self.prepare(Traffic::of(order));
             }
@@ -238,7 +238,7 @@ impl Backend for Source {
         let Source { orders, share, buffers, prepared, next, sink, .. } = self;
         let (len, first) = (FRAME - LAYER_2, orders.sessions.load(Ordering::Relaxed));
         let mut burst: ArrayVec<Packet<'_>, BURST_MAX> = ArrayVec::new();
-        let (mut opened, before) = (0, sink.moments);
+        let (mut opened, before) = (0, sink.times);
         for (n, buffer) in (0..count).zip(buffers.chunks_exact_mut(STRIDE)) {
             if kind.is_new(n) {
                 share.write(first + opened, &mut buffer[HEADROOM..]);
@@ -259,8 +259,8 @@ impl Backend for Source {
         }
         orders.packets.store(sink.stats.rx_packets, Ordering::Release);
         orders.sent.store(sink.sent, Ordering::Release);
-        if sink.moments != before {
-            orders.publish(sink.moments);
+        if sink.times != before {
+            orders.publish(sink.times);
         }
         Ok(count)
     }

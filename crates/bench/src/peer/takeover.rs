@@ -26,8 +26,8 @@ const MEASURED: u64 = 65_536;
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     sessions: u64,
-    /// Planned: until the other box owns the ports, in which time nobody assigns shared ones. The owner has no
-    /// packets, or as many as its worker takes.
+    /// Planned: until the other box owns the ports, in which time nobody assigns shared ones. The owner has
+    /// no packets, or as many as its worker takes.
     release_ms: f64,
     release_busy_ms: f64,
     /// The owner is off: until the backup owns the ports, which changes its routes.
@@ -109,7 +109,7 @@ fn take_over(
     })?;
     ordered?;
     std::thread::sleep(DURING);
-    let moments = workers.orders[0].moments();
+    let times = workers.orders[0].times();
     workers.order(Traffic::Off, 0)?;
     let given = packets(workers) - given_before;
     until("the last packets", || Ok(packets(workers) == given_before + given))?;
@@ -126,8 +126,8 @@ fn take_over(
         release_ms: round(release_ms),
         release_busy_ms: round(release_busy_ms),
         owner_us: us(owner),
-        first_packet_us: us(moments.sent.context("no packet was translated")?),
-        owner_port_us: us(moments.sent_as_owner.context("no new session has a shared port")?),
+        first_packet_us: us(times.sent.context("no packet was translated")?),
+        owner_port_us: us(times.sent_as_owner.context("no new session has a shared port")?),
         packets: given,
         untranslated,
         first_ns: round(ns_packet(backup, begin, MEASURED)?),

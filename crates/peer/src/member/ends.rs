@@ -64,8 +64,8 @@ impl Waiting {
 /// Ended sessions, by their public port and in the order of their records: one at a port, as a rule.
 ///
 /// Each session that ends is added and taken out, so both are cheap: an end stays in its slot, and the next
-/// one gets the slot that was freed last, whose memory is in the cache. The index has four bytes for each, and
-/// each step touches one of its cache lines.
+/// one gets the slot that was freed last, whose memory is in the cache. The index has four bytes for each
+/// end, and each step touches one of its cache lines.
 #[derive(Debug, Default)]
 pub(super) struct WaitingEnds {
     slots: Vec<Option<Waiting>>,

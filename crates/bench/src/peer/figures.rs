@@ -4,16 +4,16 @@ use crate::measure::median;
 use serde_json::{Map, Value, json};
 
 /// Figures of several runs. Each has the form of the results of one run.
-pub(super) struct Summary {
+pub(super) struct RunFigures {
     least: Value,
     median: Value,
     most: Value,
 }
 
-impl Summary {
-    pub(super) fn of(runs: &[Value]) -> Summary {
+impl RunFigures {
+    pub(super) fn of(runs: &[Value]) -> RunFigures {
         let runs: Vec<&Value> = runs.iter().collect();
-        Summary {
+        RunFigures {
             least: each(&runs, &|all| all.into_iter().fold(f64::INFINITY, f64::min)),
             median: each(&runs, &median),
             most: each(&runs, &|all| all.into_iter().fold(f64::NEG_INFINITY, f64::max)),
@@ -86,8 +86,11 @@ mod tests {
 
     #[test]
     fn each_figure_is_summarized_in_its_place() {
-        let run = |seconds: f64, packets: u64| json!({ "sync": { "seconds": seconds }, "takeover": [{ "packets": packets, "first_ns": null }] });
-        let summary = Summary::of(&[run(3.0, 7), run(1.0, 9), run(2.5, 8)]);
+        let run = |seconds: f64, packets: u64| {
+            let takeover = json!([{ "packets": packets, "first_ns": null }]);
+            json!({ "sync": { "seconds": seconds }, "takeover": takeover })
+        };
+        let summary = RunFigures::of(&[run(3.0, 7), run(1.0, 9), run(2.5, 8)]);
         assert_eq!(lines(&summary.least), [("sync.seconds".into(), 1.0), ("takeover.0.packets".into(), 7.0)]);
         assert_eq!(lines(&summary.most), [("sync.seconds".into(), 3.0), ("takeover.0.packets".into(), 9.0)]);
         let all = summary.json(1, 3, "x");

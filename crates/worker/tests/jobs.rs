@@ -3,7 +3,7 @@
 use gatun_io::{Memory, memory::MemoryPeer};
 use gatun_nat::feed::{FeedPolicy, channel};
 use gatun_nat::inspect::{Selection, SessionCursor};
-use gatun_nat::plan::{Nat64, Plan, Pool4, PoolRange, Transport};
+use gatun_nat::plan::{Limits, Nat64, Plan, Pool4, PoolRange, Transport};
 use gatun_nat::standby::StandbySweep;
 use gatun_nat::{Cleared, Extent, FeedCursor, Instant, Nat, SessionKey, ShardSet};
 use gatun_testkit::packet::{Message, V6};
@@ -41,6 +41,7 @@ impl Bed {
                 wkp_non_global: true,
                 ..Nat64::default()
             }],
+            limits: Limits { ports_per_subscriber: 16_384, ..Limits::default() },
             ..Plan::default()
         };
         let (memory, peer) = Memory::new("m").unwrap();

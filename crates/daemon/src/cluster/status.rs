@@ -188,6 +188,8 @@ struct Logged {
     why: BTreeMap<String, (String, u64)>,
     /// Registered nodes.
     here: BTreeMap<String, bool>,
+    /// Drained nodes.
+    drained: BTreeMap<String, bool>,
     /// Owned and backed shards.
     shards: (usize, usize),
     shards_ms: u64,
@@ -380,6 +382,16 @@ impl Watch {
                 _ => {}
             }
         }
+        for node in &status.nodes {
+            let before = self.logged.drained.insert(node.name.to_string(), node.is_drained);
+            match (before, node.is_drained) {
+                (Some(false), true) => {
+                    self.line(format!("node {} is drained: it gives its shards away", node.name));
+                }
+                (Some(true), false) => self.line(format!("node {} gets shards again", node.name)),
+                _ => {}
+            }
+        }
         let failed_ms = self.etcd_failed_ms.map(|at| now_ms - at);
         if let Some(error) = &status.error
             && failed_ms.is_some_and(|ms| ms >= ETCD_QUIET_MS)
@@ -546,6 +558,11 @@ mod tests {
         assert_eq!(said(&mut watch, 2_100, &status), away);
         status.nodes[1].is_registered = true;
         assert_eq!(said(&mut watch, 2_200, &status), ["cluster: node b is here"]);
+        status.nodes[1].is_drained = true;
+        let drained = "cluster: node b is drained: it gives its shards away";
+        assert_eq!(said(&mut watch, 2_300, &status), [drained]);
+        status.nodes[1].is_drained = false;
+        assert_eq!(said(&mut watch, 2_400, &status), ["cluster: node b gets shards again"]);
         status.error = Some(StoreError::Busy);
         let line = said(&mut watch, 3_000, &status);
         assert!(line.len() == 1 && line[0].contains("too many requests"), "{line:?}");
@@ -553,7 +570,7 @@ mod tests {
         status.error = None;
         assert_eq!(said(&mut watch, 3_200, &status), ["cluster: etcd answers again"]);
         let shown: Vec<_> = watch.shown.events().events.into_iter().map(|event| event.what).collect();
-        assert_eq!(shown.len(), 6, "{shown:?}");
+        assert_eq!(shown.len(), 8, "{shown:?}");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::ask::Daemon;
 use crate::doctor::{self, Finding, State, Subject};
 use crate::show::Output;
+use gatun_api::client::Client;
 use gatun_api::types::{self, Urgency};
 use gatun_config::Config;
 use std::fmt::Write as _;
@@ -49,7 +50,7 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let client = args.daemon.client()?;
     let config = match &args.file {
         Some(file) => Some(super::check::load(file)?),
-        None => client.get("/v1/config").ok().and_then(|running| running_config(&running)),
+        None => client.get("/v1/config").ok().and_then(|running| running_config(&client, &running)),
     };
     let mut findings = doctor::examine(&Subject { client, config, dns64: args.dns64 });
     let is_wrong = findings.iter().any(|finding| finding.state == State::Wrong);
@@ -68,13 +69,19 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     Ok(if is_wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Configuration of a daemon: its text, or the file if the text is too long for the daemon to keep.
-fn running_config(running: &types::Config) -> Option<Config> {
+/// Configuration of a daemon: its text, or the file if the text is too long for the daemon to keep. The
+/// daemon knows which node of a cluster it is.
+fn running_config(client: &Client, running: &types::Config) -> Option<Config> {
     let loaded = match running.text.is_empty() {
         true => gatun_config::load_file(running.file.as_ref()),
         false => gatun_config::load_str(&running.text, &running.file),
     };
-    loaded.ok().map(|(config, _)| config)
+    let (mut config, _) = loaded.ok()?;
+    let node = client.get::<types::Cluster>("/v1/cluster").ok().and_then(|cluster| cluster.node);
+    if let (Some(node), Some(_)) = (&node, &config.cluster) {
+        config.choose_node(Some(node), "").ok()?;
+    }
+    Some(config)
 }
 
 fn text(findings: &[Finding]) -> anyhow::Result<String> {

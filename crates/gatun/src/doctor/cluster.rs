@@ -4,7 +4,8 @@ use super::Finding;
 use super::peer::{asymmetric_pools, certificate};
 use gatun_api::client::Client;
 use gatun_api::types::{Cluster, ClusterNode, ClusterState, RevisionStage};
-use gatun_config::Config;
+use gatun_config::{ClusterNode as Node, Config};
+use gatun_netlink::Prefix;
 use gatun_netlink::query::{RouteResult, way_to};
 use gatun_wire::text::counted;
 
@@ -16,26 +17,55 @@ pub(super) fn examine(client: &Client, config: &Config) -> Vec<Finding> {
     let (Some(section), Ok(cluster)) = (&config.cluster, client.get::<Cluster>("/v1/cluster")) else {
         return Vec::new();
     };
-    let mut findings = vec![state(&cluster)];
-    findings.extend(etcd(&cluster));
-    findings.extend(nodes(&cluster));
-    findings.extend(shards(&cluster));
-    findings.extend(revisions(&cluster));
+    let mut findings = of_state(&cluster);
+    findings.extend(asymmetric_pools(client, CHECK));
+    let others = section.nodes.iter().filter(|node| cluster.node.as_ref() != Some(&node.name));
+    findings.extend(others.filter_map(|node| lost(config, node)));
+    findings.extend(unannounced(config));
+    findings
+}
+
+/// Findings about the state of the cluster.
+fn of_state(cluster: &Cluster) -> Vec<Finding> {
+    let mut findings = vec![state(cluster)];
+    findings.extend(etcd(cluster));
+    findings.extend(nodes(cluster));
+    findings.extend(shards(cluster));
+    findings.extend(revisions(cluster));
     let renew =
         "gatun cluster renew AUTHORITY NODE /etc/gatun/cluster, then reload: see docs/how-to/cluster.md";
     findings.extend(cluster.certificate_end_s.map(|end| certificate((CHECK, "of this node"), end, renew)));
-    findings.extend(asymmetric_pools(client, CHECK));
-    let others = section.nodes.iter().filter(|node| cluster.node.as_ref() != Some(&node.name));
-    let lost = others.filter(|node| !matches!(way_to(node.tunnel), Ok(RouteResult::By(_))));
-    findings.extend(lost.map(|node| {
-        let what = format!("no route to {}, the tunnel address of node {}", node.tunnel, node.name);
-        Finding::wrong(CHECK, what, format!("ip route add {} via {}", node.tunnel, node.peer.ip()))
-    }));
-    if config.announce.is_none() {
-        let what = "no [announce]: routers do not learn which node has which public addresses";
-        findings.push(Finding::note(CHECK, what, "[announce]: see docs/how-to/announce.md"));
-    }
     findings
+}
+
+/// Finding about a configuration by which routers do not learn which node has which addresses.
+fn unannounced(config: &Config) -> Option<Finding> {
+    let what = "no [announce]: routers do not learn which node has which public addresses";
+    let fix = "[announce]: see docs/how-to/announce.md";
+    config.announce.is_none().then(|| Finding::note(CHECK, what, fix))
+}
+
+/// Finding about a node to whose tunnel address no route leads: of the kernel behind a TUN device, of a port
+/// on an Ethernet.
+fn lost(config: &Config, node: &Node) -> Option<Finding> {
+    let (to, via) = (node.tunnel, node.peer.ip());
+    let ethernet = || config.ports.iter().filter_map(|port| Some((port, port.ethernet.as_ref()?)));
+    let (has_way, fix) = match ethernet().next() {
+        None => {
+            let by_kernel = matches!(way_to(to), Ok(RouteResult::By(_)));
+            (by_kernel, format!("ip route add {to} via {via}"))
+        }
+        Some(_) => {
+            let host = Prefix { addr: to, len: if to.is_ipv4() { 32 } else { 128 } };
+            let by_port = ethernet().any(|(port, ethernet)| {
+                ethernet.routes.iter().any(|route| route.to.contains(to))
+                    || port.addresses.iter().any(|&(addr, len)| Prefix { addr, len }.contains(host))
+            });
+            (by_port, format!("\"{host} via ROUTER\" in `routes` of a [[port]]"))
+        }
+    };
+    let what = format!("no route to {to}, the tunnel address of node {}", node.name);
+    (!has_way).then(|| Finding::wrong(CHECK, what, fix))
 }
 
 fn state(cluster: &Cluster) -> Finding {
@@ -206,5 +236,61 @@ mod tests {
         assert_eq!(shards(&cluster).unwrap().state, State::Note);
         cluster.shards = vec![shard("d", BackupPhase::Ready)];
         assert!(shards(&cluster).unwrap().fix.unwrap().contains("gatun cluster gone"));
+
+        // Each of them is looked for.
+        cluster.certificate_end_s = Some(1);
+        let said: Vec<_> = of_state(&cluster).into_iter().map(|finding| finding.what).collect();
+        let parts = [
+            "this node translates nothing",
+            "etcd has failed",
+            "node c is away",
+            "differs from that of node b",
+            "1 shard without a holder",
+            "node b does not run",
+            "the certificate of this node has ended",
+        ];
+        assert_eq!(said.len(), parts.len(), "{said:?}");
+        assert!(said.iter().zip(parts).all(|(what, part)| what.contains(part)), "{said:?}");
+    }
+    /// Configuration of two nodes, with these lines before the cluster.
+    fn config(port: &str) -> Config {
+        let node = |n: u8| {
+            format!(
+                "[[cluster.nodes]]\nname = \"{n}\"\npeer = \"10.0.9.{n}:7465\"\ntunnel = \"10.0.8.{n}\"\n"
+            )
+        };
+        let text = format!(
+            "[translator]\nown4 = \"10.9.9.9\"\n{port}\n[[pool]]\nprefixes = \"192.0.2.0/28\"\n\
+             [[nat64]]\npool6 = \"2001:db8:64::/96\"\n\
+             [cluster]\nnode = \"1\"\netcd = \"http://10.0.9.1:2379\"\n{}{}",
+            node(1),
+            node(2)
+        );
+        gatun_config::load_str(&text, "test").map_err(|report| report.to_string()).unwrap().0
+    }
+
+    #[test]
+    fn a_cluster_without_announced_routes_is_noted() {
+        assert!(unannounced(&config("")).unwrap().what.contains("no [announce]"));
+        assert!(unannounced(&config("[announce]")).is_none());
+    }
+
+    #[test]
+    fn routes_of_ethernet_ports_lead_to_the_other_nodes() {
+        let found = |addresses: &str, routes: &str| {
+            let config = config(&format!(
+                "[[port]]\nbackend = \"xdp\"\ndevice = \"eth1\"\naddresses = [\"{addresses}\"]\n\
+                 routes = [\"{routes}\"]"
+            ));
+            lost(&config, &config.cluster.as_ref().unwrap().nodes[1])
+        };
+        let finding = found("10.1.0.1/24", "10.2.0.0/16 via 10.1.0.2").unwrap();
+        assert_eq!(
+            (finding.state, &finding.what[..]),
+            (State::Wrong, "no route to 10.0.8.2, the tunnel address of node 2")
+        );
+        assert!(finding.fix.unwrap().starts_with("\"10.0.8.2/32 via ROUTER\""));
+        assert!(found("10.1.0.1/24", "10.0.8.0/24 via 10.1.0.2").is_none());
+        assert!(found("10.0.8.1/24", "10.2.0.0/16 via 10.0.8.7").is_none());
     }
 }

@@ -3,6 +3,7 @@
 use super::{Finding, Host, REMOTE4};
 use gatun_config::Config;
 use gatun_netlink::query::{Link, RouteResult, way_to};
+use gatun_wire::text::group;
 use gatun_wire::vxlan::headers_len;
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv6Addr};
@@ -22,30 +23,38 @@ pub(super) fn examine(config: &Config, host: &Host) -> Vec<Finding> {
     findings
 }
 
-/// Findings about the tunnel between the nodes of a cluster.
+/// Findings about the tunnel between the nodes of a cluster. Its packets reach this node by the device of the
+/// port, and the others by an interface of the host.
 fn tunnel(config: &Config, host: &Host) -> Vec<Finding> {
     let Some(cluster) = &config.cluster else { return Vec::new() };
     let ways = cluster.nodes.iter().filter_map(|node| Some((&node.name[..], by(host, node.tunnel)?)));
-    let mut findings = narrow(ways, cluster.tunnel_mtu);
+    let mut findings = narrow(ways, cluster.tunnel_mtu, &|link| is_of(config, link));
     let is_v6 = cluster.nodes.iter().any(|node| node.tunnel.is_ipv6());
     findings.extend(too_small(largest_packet(config), headers_len(is_v6) as u32, cluster.tunnel_mtu));
     findings
 }
 
 /// Findings about interfaces that do not carry the largest packet of the tunnel, each with its first node.
-fn narrow<'h>(ways: impl Iterator<Item = (&'h str, &'h Link)>, tunnel_mtu: u32) -> Vec<Finding> {
+/// `is_port` tells which interfaces are those of ports.
+fn narrow<'h>(
+    ways: impl Iterator<Item = (&'h str, &'h Link)>,
+    tunnel_mtu: u32,
+    is_port: &dyn Fn(&Link) -> bool,
+) -> Vec<Finding> {
     let mut seen = HashSet::new();
     let is_new = |(_, link): &(&str, &Link)| link.mtu < tunnel_mtu && seen.insert(link.index);
     let finding = |(node, link): (&str, &Link)| {
-        Finding::wrong(
-            CHECK,
-            format!(
-                "{}, by which packets go to the tunnel address of node {node}, has MTU {}, but [cluster] has \
-                 tunnel_mtu = {tunnel_mtu}: larger packets that have to go to another node are fragmented or lost",
-                link.name, link.mtu
-            ),
-            format!("ip link set {} mtu {tunnel_mtu}, or a smaller `tunnel_mtu` at all nodes", link.name),
-        )
+        let what = format!(
+            "{}, by which packets go to the tunnel address of node {node}, has MTU {}, but [cluster] has \
+             tunnel_mtu = {tunnel_mtu}: larger packets that have to go to another node are fragmented or \
+             lost",
+            link.name, link.mtu
+        );
+        let fix = match is_port(link) {
+            true => format!("`mtu = {tunnel_mtu}` in the [[port]] of {}", link.name),
+            false => format!("ip link set {} mtu {tunnel_mtu}", link.name),
+        };
+        Finding::wrong(CHECK, what, format!("{fix}, or a smaller `tunnel_mtu` at all nodes"))
     };
     ways.filter(is_new).map(finding).collect()
 }
@@ -59,7 +68,7 @@ fn too_small(largest: u32, headers: u32, tunnel_mtu: u32) -> Option<Finding> {
             format!(
                 "packets of more than {} bytes that have to go to another node do not fit the tunnel: they get \
                  Packet Too Big, or are fragmented",
-                tunnel_mtu.saturating_sub(headers)
+                group(tunnel_mtu.saturating_sub(headers).into())
             ),
             format!("MTU {needed} between the nodes, and tunnel_mtu = {needed} in [cluster]"),
         )
@@ -211,7 +220,7 @@ mod tests {
     fn an_interface_that_does_not_carry_the_tunnel_is_found_once() {
         let (small, large) = (link(1, "eth1", 1_500), link(2, "eth2", 1_600));
         let ways = || [("a", &large), ("b", &small), ("c", &small)].into_iter();
-        let found = narrow(ways(), 1_600);
+        let found = narrow(ways(), 1_600, &|_| false);
         let [finding] = &found[..] else { panic!("{found:?}") };
         assert_eq!(finding.state, State::Wrong);
         assert!(
@@ -220,17 +229,28 @@ mod tests {
                 .starts_with("eth1, by which packets go to the tunnel address of node b, has MTU 1500")
         );
         assert!(finding.fix.as_ref().unwrap().starts_with("ip link set eth1 mtu 1600"), "{finding:?}");
-        assert!(narrow(ways(), 1_500).is_empty());
+        assert!(narrow(ways(), 1_500, &|_| false).is_empty());
+        // Somebody who sets the MTU of a port's device by hand differs from the configuration.
+        let fix = narrow(ways(), 1_600, &|link| link.name == "eth1")[0].fix.clone().unwrap();
+        assert!(fix.starts_with("`mtu = 1600` in the [[port]] of eth1"), "{fix}");
     }
 
     #[test]
     fn packets_that_do_not_fit_the_tunnel_are_noted() {
         let finding = too_small(1_500, headers_len(false) as u32, 1_500).unwrap();
         assert_eq!(finding.state, State::Note);
-        assert!(finding.what.starts_with("packets of more than 1450 bytes"), "{}", finding.what);
+        assert!(finding.what.starts_with("packets of more than 1,450 bytes"), "{}", finding.what);
         assert!(finding.fix.unwrap().ends_with("tunnel_mtu = 1550 in [cluster]"));
         assert!(too_small(1_500, headers_len(true) as u32, 1_569).is_some());
         assert!(too_small(1_500, headers_len(true) as u32, 1_570).is_none());
+        // It is looked for.
+        let text = "[translator]\nown4 = \"10.9.9.9\"\n[[pool]]\nprefixes = \"192.0.2.0/28\"\n\
+                    [[nat64]]\npool6 = \"2001:db8:64::/96\"\n[cluster]\netcd = \"http://10.0.9.1:2379\"\n\
+                    [[cluster.nodes]]\nname = \"a\"\npeer = \"10.0.9.1:7465\"\ntunnel = \"10.0.8.1\"\n\
+                    [[cluster.nodes]]\nname = \"b\"\npeer = \"10.0.9.2:7465\"\ntunnel = \"10.0.8.2\"\n";
+        let config = gatun_config::load_str(text, "test").map_err(|report| report.to_string()).unwrap().0;
+        let found = tunnel(&config, &Host { links: Vec::new(), addresses: Vec::new() });
+        assert!(found.len() == 1 && found[0].what.contains("do not fit the tunnel"), "{found:?}");
     }
 
     #[test]

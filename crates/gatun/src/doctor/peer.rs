@@ -18,12 +18,18 @@ const ASYMMETRIC: u64 = 100;
 /// Findings about `[peer]`, if the configuration has it and the daemon runs.
 pub(super) fn examine(client: &Client, config: &Config) -> Vec<Finding> {
     let (Some(_), Ok(peer)) = (&config.peer, client.get::<Peer>("/v1/peer")) else { return Vec::new() };
-    let mut findings = vec![connection(&peer)];
-    findings.extend(differences(&peer));
-    let renew = "gatun peer renew AUTHORITY /etc/gatun/peer, then reload: see docs/how-to/pair.md";
-    findings.extend(peer.certificate_end_s.map(|end| certificate((CHECK, "of the pair"), end, renew)));
+    let mut findings = of_state(&peer);
     findings.extend(asymmetric_pools(client, CHECK));
     findings.extend(routes(config));
+    findings
+}
+
+/// Findings about the state of the pair.
+fn of_state(peer: &Peer) -> Vec<Finding> {
+    let mut findings = vec![connection(peer)];
+    findings.extend(differences(peer));
+    let renew = "gatun peer renew AUTHORITY /etc/gatun/peer, then reload: see docs/how-to/pair.md";
+    findings.extend(peer.certificate_end_s.map(|end| certificate((CHECK, "of the pair"), end, renew)));
     findings
 }
 
@@ -192,6 +198,8 @@ mod tests {
         let peer = Peer { differences: vec!["pools.res".into(), "workers".into()], ..Peer::default() };
         assert!(differences(&peer).unwrap().what.ends_with("differ: pools.res, workers"));
         assert!(differences(&Peer::default()).is_none());
+        let all = of_state(&Peer { certificate_end_s: Some(1), ..peer });
+        assert!(all[1].what.contains("differ: pools.res") && all[2].what.contains("has ended"), "{all:?}");
         let state = |end| validity((CHECK, "of the pair"), days_until(end, 100 * DAY_S), "renew it").state;
         assert_eq!(
             [state(99 * DAY_S), state(110 * DAY_S), state(114 * DAY_S)],

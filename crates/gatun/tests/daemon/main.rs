@@ -13,6 +13,7 @@ mod cluster_faults;
 mod cluster_state;
 mod config;
 mod doctor;
+mod doctor_boxes;
 #[cfg(feature = "dpdk")]
 mod dpdk;
 mod events;

@@ -11,7 +11,7 @@ use std::process::Output;
 use std::time::Duration;
 
 /// Runs a command at a box. Returns the exit status, and what it has written.
-fn at(net: &PairNetwork, number: usize, args: &str) -> (i32, String) {
+pub(crate) fn at(net: &PairNetwork, number: usize, args: &str) -> (i32, String) {
     let mut command = net.boxes[number].command(program());
     command.args(args.split_whitespace()).args(["--socket", &socket(number)]);
     let Output { status, stdout, stderr } = gatun_testkit::output(&mut command).unwrap();

@@ -1,0 +1,246 @@
+//! Findings of `gatun doctor` at a box of a pair and at a node of a cluster: routes, BIRD, BFD, tunnel, etcd.
+
+use crate::cluster::{NAMES, NODES, Nodes, cluster, config, is_whole, network, until};
+use crate::harness::{Daemon, program};
+use crate::pair::{Numbered, STANDBY, certificates, kill, lab, start, until_synced};
+use crate::pair_tools::at;
+use gatun_api::types::ClusterState;
+use gatun_testkit::pair::SERVER;
+use gatun_testkit::{PairNetwork, echo, run, wait_until};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::time::Duration;
+
+/// Longest wait for a finding: the machine may be busy.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+/// Place at which `gatun doctor` asks BIRD.
+const CONTROL: &str = "/run/bird/bird.ctl";
+
+/// Notes and problems that the doctor finds at a box, without those about the kernel's settings.
+fn findings(net: &PairNetwork, number: usize) -> String {
+    at(net, number, "doctor --quiet").1
+}
+
+/// Waits until the doctor of a box says something, or no longer.
+fn until_said(net: &PairNetwork, number: usize, what: &str, is_said: bool) {
+    let waited = wait_until(what, WAIT_MAX, || findings(net, number).contains(what) == is_said);
+    assert!(
+        waited.is_ok(),
+        "'{what}' is {} said: {}",
+        if is_said { "not" } else { "" },
+        findings(net, number)
+    );
+}
+
+/// Has the doctor ask the BIRD of a box.
+fn ask_bird_of(net: &PairNetwork, number: usize) {
+    let _ = fs::remove_file(CONTROL);
+    symlink(format!("/run/bird/{}.ctl", net.boxes[number].name()), CONTROL).unwrap();
+}
+
+fn birdc(control: &str, command: &str) {
+    let mut birdc = std::process::Command::new("birdc");
+    run(birdc.args(["-s", control]).args(command.split(' '))).unwrap();
+}
+
+/// Changes the settings of a box's BIRD. Without changes, they are as before.
+fn configure(net: &PairNetwork, number: usize, changes: &[(&str, &str)]) {
+    let name = net.boxes[number].name();
+    let settings = fs::read_to_string(format!("/run/bird/{name}.conf")).unwrap();
+    let changed = changes.iter().fold(settings, |settings, (from, to)| {
+        assert!(settings.contains(from), "{from}");
+        settings.replace(from, to)
+    });
+    let file = format!("/run/bird/{name}-changed.conf");
+    fs::write(&file, changed).unwrap();
+    birdc(&format!("/run/bird/{name}.ctl"), &format!("configure \"{file}\""));
+}
+
+#[test]
+fn faults_of_the_routes_of_a_pair_are_reported() {
+    lab("doctor_boxes::faults_of_the_routes_of_a_pair_are_reported", || {
+        certificates(STANDBY.pki);
+        let net = PairNetwork::new().unwrap();
+        let _server = echo(&net.server).unwrap();
+        let _boxes = [0, 1].map(|number| start(&net, number, STANDBY));
+        until_synced();
+        ask_bird_of(&net, 1);
+        let faults = [
+            "BIRD has",
+            "BGP",
+            "BFD",
+            "announces no route",
+            "no BIRD answers",
+            "asymmetric",
+            "WRONG announce",
+        ];
+        let is_well = || {
+            let (_, said) = at(&net, 1, "doctor");
+            said.contains("BIRD has learnt routes to gatun-routes")
+                && !faults[1..].iter().any(|fault| said.contains(fault))
+        };
+        let well = || {
+            wait_until("all is well", WAIT_MAX, is_well)
+                .unwrap_or_else(|_| panic!("{}", at(&net, 1, "doctor").1))
+        };
+        well();
+
+        // The standby box has two routes: the peer of the pair would have no way to the pool through it.
+        configure(&net, 1, &[("kernel table 187", "kernel table 1187")]);
+        until_said(&net, 1, "BIRD has not learnt the routes of table 187", true);
+        configure(
+            &net,
+            1,
+            &[("protocol kernel backup4 { kernel table 187", "protocol kernel backup4 { kernel table 1187")],
+        );
+        until_said(&net, 1, "BIRD has learnt 1 of 2 routes of table 187", true);
+        configure(&net, 1, &[]);
+        well();
+
+        // Without BFD, and with one neighbour that has none.
+        configure(&net, 1, &[("    bfd on;\n", "")]);
+        until_said(
+            &net,
+            1,
+            "no BFD beside the BGP of BIRD with outer (neighbour 10.0.2.1), inner (neighbour",
+            true,
+        );
+        assert!(findings(&net, 1).contains("fix: `bfd on` in `protocol bgp`, on both sides"));
+        configure(&net, 1, &[]);
+        well();
+        birdc("/run/bird/outside.ctl", "disable bfd1");
+        until_said(&net, 1, "no BFD beside the BGP of BIRD with outer (neighbour 10.0.2.1): if", true);
+        birdc("/run/bird/outside.ctl", "enable bfd1");
+        well();
+
+        configure(
+            &net,
+            1,
+            &[(
+                "export filter announced; next hop self; }; }\nprotocol bgp inner",
+                "export none; next hop self; }; }\nprotocol bgp inner",
+            )],
+        );
+        until_said(&net, 1, "BIRD announces no route by BGP session outer: neighbour 10.0.2.1", true);
+        configure(&net, 1, &[]);
+        well();
+        birdc("/run/bird/inside.ctl", "disable box_b");
+        until_said(&net, 1, "WRONG announce: BGP session inner of BIRD is not established", true);
+        birdc("/run/bird/inside.ctl", "enable box_b");
+        well();
+
+        routes_that_take_another_box_back(&net);
+    });
+}
+
+/// Packets from inside take the second box, and the answers the first one.
+fn routes_that_take_another_box_back(net: &PairNetwork) {
+    let one_way = "asymmetric routes: ";
+    for number in 0..2 {
+        assert!(!findings(net, number).contains(one_way));
+    }
+    net.inside.ip("-6 route add 2001:db8:64::/96 via 2001:db8:20::2 metric 1").unwrap();
+    let route = net.inside.run(&format!("ip route get {SERVER}")).unwrap();
+    assert!(route.contains("2001:db8:20::2"), "{route}");
+    let flow = Numbered::start(net, 22_000);
+    until_said(net, 1, one_way, true);
+    until_said(net, 0, one_way, true);
+    flow.end();
+    for (number, words) in [(0, ["0 packets", "went out here"]), (1, ["packets", "and 0 came in"])] {
+        let said = findings(net, number);
+        assert!(words.iter().all(|word| said.contains(word)), "{said}");
+        assert!(said.contains("fix: announce prefix and pool from the same box"), "{said}");
+    }
+}
+
+/// Starts a node that knows its name by an argument only, with a larger MTU between the nodes than they have.
+fn start_node(net: &PairNetwork, number: usize, text: &str) -> Daemon {
+    let name = NAMES[number];
+    let own = config(number, text).replace(&format!("node = \"{name}\"\n"), "");
+    Daemon::start_by(net.boxes[number].command(program()), &own, &["--node", name])
+}
+
+#[test]
+fn faults_of_a_cluster_are_reported_with_their_repair() {
+    lab("doctor_boxes::faults_of_a_cluster_are_reported_with_their_repair", || {
+        let net = network();
+        let mut nodes = Nodes::start_by(&net, &|number| start_node(&net, number, "tunnel_mtu = 1_600\n"));
+        ask_bird_of(&net, 0);
+        let lines = [
+            "ok    cluster: this node is registered, and has",
+            "ok    cluster: the certificate is valid for",
+            "ok    announce: BIRD has learnt routes to gatun-routes",
+            "note  announce: only the routers notice a link that has a carrier",
+            "WRONG mtu: peer, by which packets go to the tunnel address of node b, has MTU 1500, but \
+             [cluster] has tunnel_mtu = 1600",
+            "WRONG mtu: nat64, by which packets go to the tunnel address of node a, has MTU 1500",
+            "fix: `mtu = 1600` in the [[port]] of nat64",
+        ];
+        let are_said = || {
+            let said = at(&net, 0, "doctor").1;
+            lines.iter().all(|line| said.contains(line))
+        };
+        let waited = wait_until("first findings", WAIT_MAX, are_said);
+        assert!(waited.is_ok(), "not all of {lines:#?} are said: {}", at(&net, 0, "doctor").1);
+        the_tunnel_is_checked(&net);
+
+        // A node dies.
+        kill(&mut nodes.daemons[2]);
+        until_said(&net, 0, "WRONG cluster: node c is away\n        fix: start it", true);
+        until_said(
+            &net,
+            0,
+            "without a backup that has all sessions\n        fix: gatun cluster shards",
+            true,
+        );
+        nodes.daemons[2] = start_node(&net, 2, "tunnel_mtu = 1_600\n");
+        until(0, "it is here again", |cluster| is_whole(cluster, &[]) && cluster.away().next().is_none());
+        until_said(&net, 0, "cluster: node c is away", false);
+        // Nodes do not reach each other.
+        net.boxes[1].ip("link set peer down").unwrap();
+        until_said(&net, 0, "cluster: node b is away", true);
+        net.boxes[1].ip("link set peer up").unwrap();
+        for other in [1, 3] {
+            net.boxes[1].ip(&format!("route replace 10.0.8.{other}/32 via 10.0.9.{other}")).unwrap();
+        }
+        until_said(&net, 0, "WRONG cluster", false);
+
+        nodes.stop_etcd();
+        until_said(
+            &net,
+            0,
+            "WRONG cluster: this node goes on without etcd: nothing moves, and nobody joins",
+            true,
+        );
+        until_said(&net, 0, "WRONG cluster: etcd has failed for ", true);
+        nodes.start_etcd();
+        until(0, "it is registered again", |cluster| cluster.state == ClusterState::Registered);
+        until_said(&net, 0, "WRONG cluster", false);
+        assert_eq!(cluster(0).nodes.len(), NODES);
+    });
+}
+
+/// Routes to tunnel addresses, and MTUs of the interfaces that lead there.
+fn the_tunnel_is_checked(net: &PairNetwork) {
+    let host = &net.boxes[0];
+    host.ip("link set peer mtu 1600").unwrap();
+    let said = findings(net, 0);
+    assert!(!said.contains("mtu: peer") && said.contains("mtu: nat64, by which"), "{said}");
+
+    host.ip("route del 10.0.8.2/32").unwrap();
+    let said = findings(net, 0);
+    let fix = "WRONG cluster: no route to 10.0.8.2, the tunnel address of node b\n        \
+               fix: ip route add 10.0.8.2 via 10.0.9.2\n";
+    assert!(said.contains(fix), "{said}");
+    // The suggested command repairs it.
+    host.run("ip route add 10.0.8.2 via 10.0.9.2").unwrap();
+    assert!(!findings(net, 0).contains("no route to"));
+
+    // The own tunnel address leads to the own device.
+    let own = "WRONG routes: traffic to 10.0.8.1/32 goes to peer, not to nat64";
+    assert!(!findings(net, 0).contains("routes: traffic to 10.0.8.1/32"));
+    host.ip("route replace 10.0.8.1/32 via 10.0.9.2").unwrap();
+    assert!(findings(net, 0).contains(own), "{}", findings(net, 0));
+    host.ip("route replace 10.0.8.1/32 dev nat64").unwrap();
+    assert!(!findings(net, 0).contains(own));
+}

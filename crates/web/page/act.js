@@ -11,10 +11,11 @@ function said(fields) {
   return Object.fromEntries(Object.entries(filter(fields)).filter(([, value]) => value !== ""));
 }
 
-// Asks for confirmation. Closing the dialog with Escape means no.
-function sure(text) {
+// Asks for confirmation, with the effect. Closing the dialog with Escape means no.
+export function sure(text, note) {
   const dialog = get("sure");
   say("sure-text", text);
+  say("sure-note", note);
   dialog.returnValue = "no";
   dialog.showModal();
   return new Promise((resolve) => dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true }));
@@ -25,7 +26,8 @@ async function clear(form) {
   const told = get("cleared");
   if (!Object.keys(which).length) return say(told, "Enter a filter first: an empty filter would end all sessions.");
   const words = Object.entries(which).map(([name, value]) => `${name.replace("_", " ")} ${value}`);
-  if (!(await sure(`End all sessions with ${words.join(", ")}?`))) return say(told, "No session was ended.");
+  const note = "Active hosts open new sessions with their next packet. Connections may break.";
+  if (!(await sure(`End all sessions with ${words.join(", ")}?`, note))) return say(told, "No session was ended.");
   try {
     const ended = await act("DELETE", "/v1/sessions", which);
     say(told, `Ended ${many(ended.sessions, "session")} and ${many(ended.bindings, "binding")}.`);
@@ -42,7 +44,8 @@ async function drain(event) {
   const which = Object.fromEntries([...new FormData(form)].map(([name, value]) => [name, value.trim()]).filter(([, value]) => value));
   const { address, pool } = which;
   if (!address && !pool) return say(told, "Enter an address, a prefix, or a pool first.");
-  if (!address && draining && !(await sure(`Drain all addresses of pool ${pool}?`))) return say(told, "No address was drained.");
+  const note = "They get no new bindings. Existing bindings, and new sessions on them, keep working.";
+  if (!address && draining && !(await sure(`Drain all addresses of pool ${pool}?`, note))) return say(told, "No address was drained.");
   const of = pool ? ` of pool ${pool}` : "";
   try {
     const path = draining ? "/v1/addresses/drain" : "/v1/addresses/undrain";

@@ -1,5 +1,10 @@
-// Picture of a cluster: each node with the shards that it owns, as cells by the state of their backups.
+// Picture of a cluster: each node with the shards that it owns, as cells by the state of their backups. A token
+// with write access drains nodes.
 
+import { sure } from "./act.js";
+import { act } from "./api.js";
+import { failed } from "./ask.js";
+import { ClusterPast } from "./cluster_past.js";
 import { duration, many } from "./format.js";
 import { get, make, mark, say } from "./dom.js";
 
@@ -22,11 +27,21 @@ function shardState(shard, here) {
 class Node {
   cells = new Map();
 
-  constructor() {
+  constructor(drain) {
     this.title = make("h3", {});
     this.facts = make("p", { class: "sub" });
     this.list = make("ul", { class: "cells" });
-    this.node = make("div", { class: "box" }, this.title, this.facts, this.list);
+    this.button = make("button", { type: "button", class: "quiet", hidden: true, onclick: () => drain(this.button.value === "drain") });
+    this.node = make("div", { class: "box" }, this.title, this.facts, this.list, this.button);
+  }
+
+  // Offers what can be done: `null`, "drain" or "undrain".
+  offer(what, name) {
+    this.button.hidden = !what;
+    if (!what) return;
+    mark(this.button, "value", what);
+    mark(this.button, "aria-label", `${what === "drain" ? "Drain" : "Undrain"} node ${name}`);
+    say(this.button, what === "drain" ? "Drain" : "Undrain");
   }
 
   show(title, level, words, shards, here) {
@@ -54,19 +69,26 @@ class Node {
   }
 }
 
-// Level and words of a node.
-function nodeState(node) {
+// Level and words of a node that has a part in some shards.
+function nodeState(node, shards) {
   if (node.is_gone) return ["bad", "declared gone"];
-  if (!node.is_registered) return ["bad", node.absent_ms === null ? "away" : `away for ${duration(node.absent_ms / 1000)}`];
+  const absent = node.absent_ms === null ? "away" : `away for ${duration(node.absent_ms / 1000)}`;
+  if (node.is_drained && shards) return ["warn", `${node.is_registered ? "drained" : `drained, ${absent}`}: ${many(shards, "shard")} left`];
+  if (!node.is_registered) return node.is_drained ? ["warn", `drained, ${absent}`] : ["bad", absent];
   if (node.connection && node.connection.connected_for_ms === null) return ["warn", `not connected: ${node.connection.reason ?? "no answer"}`];
   return node.is_drained ? ["warn", "drained"] : ["good", "here"];
 }
 
-// Words about the configuration: a trial, and nodes that do not run it.
-function revision({ configuration, nodes }) {
-  if (!configuration) return [];
-  const { number, stage, seconds_left: left, needs_confirmation: waits } = configuration;
-  if (stage === "trial") return [waits ? `configuration revision ${number} is on trial for another ${left} s` : `the nodes apply configuration revision ${number}`];
+// Words about the configuration that a node runs.
+function runs({ revision }) {
+  if (!revision) return [];
+  const number = revision.number ?? "unknown";
+  return [`revision ${number}${revision.is_trial ? ", on trial" : revision.differs ? ", differs" : ""}`];
+}
+
+// Nodes that do not run the configuration. On trial, each node has its turn.
+function differing({ configuration, nodes }) {
+  if (!configuration || configuration.stage === "trial") return [];
   const other = nodes.filter((node) => node.is_registered && node.is_configured && node.revision?.differs);
   return other.map((node) => `${node.name} does not run the configuration of the cluster${node.revision.reason ? `: ${node.revision.reason}` : ""}`);
 }
@@ -74,14 +96,28 @@ function revision({ configuration, nodes }) {
 export class Cluster {
   nodes = new Map();
   nobody = new Node();
+  past = new ClusterPast();
 
   constructor(watch) {
     this.watch = watch;
-    watch.addEventListener("sample", () => this.show());
+    for (const event of ["sample", "facts"]) watch.addEventListener(event, () => this.show());
+  }
+
+  async drain(name, draining) {
+    const told = get("cluster-done");
+    const note = "Other nodes get its shards; no connection ends. The node stays drained, also after a restart, until it is undrained.";
+    if (draining && !(await sure(`Drain node ${name}?`, note))) return say(told, "No node was drained.");
+    try {
+      await act("POST", draining ? "/v1/cluster/drain" : "/v1/cluster/undrain", { node: name });
+      this.past.readAt = -Infinity;
+      say(told, draining ? `Node ${name} gives its shards away.` : `Node ${name} gets shards again.`);
+    } catch (error) {
+      told.replaceChildren(failed(error));
+    }
   }
 
   show() {
-    const { cluster } = this.watch.now;
+    const cluster = this.watch.now?.cluster;
     const is_on = Boolean(cluster?.name);
     get("cluster").hidden = !is_on;
     if (!is_on) return;
@@ -100,19 +136,24 @@ export class Cluster {
     const wrong = [
       cluster.reason,
       cluster.etcd_error ? `etcd: ${cluster.etcd_error}` : null,
-      ...revision(cluster),
+      ...differing(cluster),
       ...differ.map((node) => `the configuration differs from that of ${node.name}: ${node.connection.differences.join(", ")}`),
     ];
     say("cluster-more", wrong.filter(Boolean).join("; "));
+    this.past.show(cluster);
   }
 
   showNode(one, cluster, here) {
     let node = this.nodes.get(one.name);
-    if (!node) this.nodes.set(one.name, (node = new Node()));
-    const [level, words] = nodeState(one);
+    if (!node) this.nodes.set(one.name, (node = new Node((draining) => this.drain(one.name, draining))));
     const owned = cluster.shards.filter((shard) => shard.owner === one.name);
+    const held = cluster.shards.filter((shard) => [shard.owner, shard.backup].includes(one.name)).length;
+    const [level, words] = nodeState(one, held);
     const title = one.is_this ? `${one.name}: this node` : one.name;
-    node.show(title, level, `${words}; owns ${many(owned.length, "shard")}, backs up ${one.backed}`, owned, here);
+    const facts = [words, `owns ${many(owned.length, "shard")}, backs up ${one.backed}`, ...runs(one)];
+    node.show(title, level, facts.join("; "), owned, here);
+    const may = this.watch.access?.may_write && (one.is_registered || one.is_drained);
+    node.offer(may ? (one.is_drained ? "undrain" : "drain") : null, one.name);
     return node.node;
   }
 }

@@ -64,6 +64,12 @@ export function clock(ms, withSeconds = true) {
   return `${two(at.getHours())}:${two(at.getMinutes())}${withSeconds ? ":" + two(at.getSeconds()) : ""}`;
 }
 
+// The same with its date: "2026-01-31 03:12:59".
+export function moment(ms) {
+  const at = new Date(ms);
+  return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${clock(ms)}`;
+}
+
 // Address and port in the usual notation.
 export function end(address, port) {
   const at = port === null || port === undefined ? "?" : port;

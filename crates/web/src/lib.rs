@@ -45,6 +45,7 @@ const FILES: &[File] = files! {
     "/web/app.js" "app.js" JS;
     "/web/ask.js" "ask.js" JS;
     "/web/cluster.js" "cluster.js" JS;
+    "/web/cluster_past.js" "cluster_past.js" JS;
     "/web/dom.js" "dom.js" JS;
     "/web/events.js" "events.js" JS;
     "/web/fastpath.js" "fastpath.js" JS;

@@ -1,9 +1,10 @@
 //! Browser for tests: Chromium without a window, controlled by chromedriver (W3C WebDriver: JSON over HTTP).
 
-use gatun_testkit::{Process, wait_until};
+use gatun_testkit::{Namespace, Process, wait_until};
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -75,6 +76,17 @@ impl Browser {
         }
     }
 
+    /// True if the page shows an element.
+    pub(crate) fn shows(&self, selector: &str) -> bool {
+        self.run(&format!("return document.querySelector({selector:?}).checkVisibility()")) == true
+    }
+
+    /// Enters another token.
+    pub(crate) fn give(&self, token: &str) {
+        self.run(&format!("document.querySelector('#key-text').value = {token:?}"));
+        self.run("document.querySelector('#key button').click()");
+    }
+
     /// Sends a DevTools command.
     pub(crate) fn devtools(&self, command: &str, parameters: Value) -> Value {
         self.tell("/goog/cdp/execute", &json!({ "cmd": command, "params": parameters }))
@@ -102,6 +114,19 @@ impl Browser {
     fn tell(&self, what: &str, body: &Value) -> Value {
         ask("POST", &format!("{}{what}", self.session), body)
     }
+}
+
+/// Leads connections to port 8443 of the browser's network to a daemon: `to` is an address of socat in the
+/// network of the host.
+pub(crate) fn way(host: &Namespace, to: &str) -> [Process; 2] {
+    let mut there = host.command("socat");
+    let there = there.args(["UNIX-LISTEN:/run/tls,fork", to]);
+    let mut here = Command::new("socat");
+    let here = here.args(["TCP4-LISTEN:8443,bind=127.0.0.1,fork,reuseaddr", "UNIX-CONNECT:/run/tls"]);
+    let both = [Process::start(there).unwrap(), Process::start(here).unwrap()];
+    let is_there = || Path::new("/run/tls").exists() && TcpStream::connect("127.0.0.1:8443").is_ok();
+    wait_until("the way to the daemon", Duration::from_secs(5), is_there).unwrap();
+    both
 }
 
 impl Drop for Browser {

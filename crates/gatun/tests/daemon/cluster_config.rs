@@ -13,7 +13,7 @@ const WAIT_MAX: Duration = Duration::from_secs(30);
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
 /// Configuration of all nodes: each finds its own files in [`OWN_FILES`].
-fn shared(more: &str) -> String {
+pub(crate) fn shared(more: &str) -> String {
     let own = |name: &str| format!("{OWN_FILES}/{name}");
     let changes =
         [("node = \"a\"\n", String::new()), ("/run/gatun-0/", own("")), ("/run/cluster/a", own("files"))];
@@ -25,11 +25,11 @@ fn shared(more: &str) -> String {
 }
 
 /// Text with another lifetime of UDP sessions.
-fn minutes(minutes: u32) -> String {
+pub(crate) fn minutes(minutes: u32) -> String {
     shared(&format!("[timeouts]\nudp = \"{minutes}m\"\n"))
 }
 
-fn start(net: &PairNetwork, number: usize, text: &str) -> Daemon {
+pub(crate) fn start(net: &PairNetwork, number: usize, text: &str) -> Daemon {
     let (own, name) = (format!("/run/gatun-{number}"), NAMES[number]);
     make_own_files(&own, &format!("/run/cluster/{name}")).unwrap();
     let [first, more @ ..] = own_files_view(&own);
@@ -49,12 +49,12 @@ fn apply(number: usize, text: &str, more: &[&str]) -> Output {
     gatun(["cluster", "apply", file, "--yes", "--socket", &socket].into_iter().chain(more.iter().copied()))
 }
 
-fn applied(number: usize, text: &str, more: &[&str]) {
+pub(crate) fn applied(number: usize, text: &str, more: &[&str]) {
     let done = apply(number, text, more);
     assert!(done.status.success(), "{}", words(&done));
 }
 
-fn words(output: &Output) -> String {
+pub(crate) fn words(output: &Output) -> String {
     String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned()
 }
 

@@ -11,6 +11,7 @@ mod cluster_config;
 mod cluster_etcd;
 mod cluster_faults;
 mod cluster_state;
+mod cluster_web;
 mod config;
 mod doctor;
 mod doctor_boxes;

@@ -104,7 +104,7 @@ fn told(args: &str) -> Value {
 }
 
 /// Creates a token.
-fn token(who: &str) -> String {
+pub(crate) fn token(who: &str) -> String {
     let made = gatun(&format!("token add {who} --file /run/tokens"));
     assert!(made.status.success(), "{made:?}");
     String::from_utf8(made.stdout).unwrap().trim().to_owned()
@@ -185,7 +185,7 @@ fn the_page_shows_the_answers_of_the_daemon_and_its_absence() {
         dropped_means_the_same_everywhere(&browser);
         the_verdict_names_the_cause_and_does_not_flap(&browser);
         a_pair_is_shown_as_a_picture(&browser);
-        a_cluster_is_shown_as_a_picture(&browser);
+        a_cluster_is_shown_with_its_configuration_and_events(&browser);
         switches_are_shown_with_their_fill_and_reasons(&browser);
         the_part_of_a_fast_path_is_shown(&browser);
         the_kernel_fast_path_is_shown_with_its_fill_and_reasons(&browser);
@@ -206,7 +206,7 @@ fn the_page_shows_the_answers_of_the_daemon_and_its_absence() {
 }
 
 /// Unexpected entries of the page's console. Refusals are logged as well, but expected.
-fn complaints(browser: &Browser, expected: &str) -> Vec<String> {
+pub(crate) fn complaints(browser: &Browser, expected: &str) -> Vec<String> {
     let lines = browser.log("browser").into_iter().map(|line| line["message"].as_str().unwrap().to_owned());
     // The browser's start page logs that there is no network.
     lines.filter(|line| !line.starts_with("chrome://") && !line.contains(expected)).collect()
@@ -306,38 +306,11 @@ fn a_pair_is_shown_as_a_picture(browser: &Browser) {
     assert_eq!(browser.run(PAIRS), expected);
 }
 
-/// Sample states of a cluster, and what the picture shows.
+/// Sample states of a cluster, and what the page shows: nodes, configuration, events.
 const CLUSTERS: &str = include_str!("web/clusters.js");
 
-fn a_cluster_is_shown_as_a_picture(browser: &Browser) {
-    let expected = json!([
-        [
-            "good",
-            [
-                "good",
-                "a: this node",
-                "here; owns 1 shard, backs up 1",
-                "0 good shard 0: backup b has all sessions; 192.0.2.0"
-            ],
-            ["good", "b", "here; owns 1 shard, backs up 1", "1 warn shard 1: backup a is filling; 192.0.2.1"],
-            "1 of 2 shards have a backup with all sessions.",
-            ""
-        ],
-        [
-            "warn",
-            ["good", "a: this node", "here; owns 0 shards, backs up 1"],
-            [
-                "bad",
-                "b",
-                "away for 1\u{a0}min 01\u{a0}s; owns 1 shard, backs up 1",
-                "0 bad shard 0: no holder is here; 192.0.2.0"
-            ],
-            ["bad", "no owner yet", "1 shard", "1 bad shard 1: no holder is here; 192.0.2.1"],
-            "This node goes on without etcd: nothing moves. 0 of 2 shards have a backup with all sessions.",
-            "etcd: no answer"
-        ],
-        null
-    ]);
+fn a_cluster_is_shown_with_its_configuration_and_events(browser: &Browser) {
+    let expected: Value = serde_json::from_str(include_str!("web/clusters.json")).unwrap();
     assert_eq!(browser.run(CLUSTERS), expected);
 }
 

@@ -1,68 +1,42 @@
 //! The page over TLS: the role of a token decides what it shows and does.
 
 use super::{ask, complaints, gatun, told};
-use crate::browser::Browser;
-use gatun_testkit::{Process, Topology, wait_until};
+use crate::browser::{Browser, way};
+use gatun_testkit::{Topology, wait_until};
 use serde_json::json;
-use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
-
-/// Enters another token.
-fn give(browser: &Browser, token: &str) {
-    browser.run(&format!("document.querySelector('#key-text').value = {token:?}"));
-    browser.run("document.querySelector('#key button').click()");
-}
-
-/// True if the page shows an element.
-fn shows(browser: &Browser, selector: &str) -> bool {
-    browser.run(&format!("return document.querySelector('{selector}').checkVisibility()")) == true
-}
-
-/// Forwards connections from the browser's network to the daemon's TLS port.
-fn way_to_the_daemon(net: &Topology) -> [Process; 2] {
-    let mut there = net.translator.command("socat");
-    let there = there.args(["UNIX-LISTEN:/run/tls,fork", "TCP6:[2001:db8:1::1]:8443"]);
-    let mut here = Command::new("socat");
-    let here = here.args(["TCP4-LISTEN:8443,bind=127.0.0.1,fork,reuseaddr", "UNIX-CONNECT:/run/tls"]);
-    let both = [Process::start(there).unwrap(), Process::start(here).unwrap()];
-    let is_there =
-        || Path::new("/run/tls").exists() && std::net::TcpStream::connect("127.0.0.1:8443").is_ok();
-    wait_until("the way to the daemon", Duration::from_secs(5), is_there).unwrap();
-    both
-}
 
 pub(super) fn the_role_of_a_token_limits_the_page(
     browser: &Browser,
     net: &Topology,
     [reads, writes, asks]: &[String; 3],
 ) {
-    let _way = way_to_the_daemon(net);
+    let _way = way(&net.translator, "TCP6:[2001:db8:1::1]:8443");
     browser.open("https://127.0.0.1:8443/");
     browser.wait(
         "that the token is missing",
         10,
         "return document.querySelector('#key-why').textContent.includes('missing token')",
     );
-    assert!(shows(browser, "#key"));
-    let seen = ["#now", "#plot-bits", "#drops", "#events", "nav"].map(|part| shows(browser, part));
+    assert!(browser.shows("#key"));
+    let seen = ["#now", "#plot-bits", "#drops", "#events", "nav"].map(|part| browser.shows(part));
     assert_eq!(seen, [false; 5], "charts and lists without a token are empty");
-    give(browser, "gatun_wrong");
+    browser.give("gatun_wrong");
     browser.wait(
         "that it is wrong",
         10,
         "return document.querySelector('#key-why').textContent.includes('unknown token')",
     );
-    give(browser, reads);
+    browser.give(reads);
     browser.wait(
         "who reads",
         10,
         "return document.querySelector('#access').textContent.includes('Signed in as reads at')",
     );
-    assert!(!shows(browser, "#clear") && !shows(browser, "#drain-form") && !shows(browser, "#key"));
-    assert!(!shows(browser, "#who-at"), "questions about the past need a token made with --audit");
+    assert!(!browser.shows("#clear") && !browser.shows("#drain-form") && !browser.shows("#key"));
+    assert!(!browser.shows("#who-at"), "questions about the past need a token made with --audit");
     browser.run("document.querySelector('#other-key').click()");
-    give(browser, writes);
+    browser.give(writes);
     browser.wait("what may be done", 10, "return !document.querySelector('#clear').hidden");
     assert!(browser.text("#access").contains("Signed in as writes at"), "{}", browser.text("#access"));
     sessions_end_after_a_confirmation(browser);
@@ -89,7 +63,7 @@ pub(super) fn the_role_of_a_token_limits_the_page(
 
 fn questions_about_the_past_are_answered_and_logged(browser: &Browser, asks: &str) {
     browser.run("document.querySelector('#other-key').click()");
-    give(browser, asks);
+    browser.give(asks);
     browser.wait("a field for the time", 10, "return !document.querySelector('#who-at').hidden");
     let fields = [("outside", "192.0.2.1:40000"), ("at", "2001-01-01T00:00:00Z")];
     ask(browser, "who-form", &fields, "#look-up-answer", "UNKNOWN");
@@ -110,7 +84,7 @@ fn questions_about_the_past_are_answered_and_logged(browser: &Browser, asks: &st
 
 fn sessions_end_after_a_confirmation(browser: &Browser) {
     browser.run("document.querySelector('#clear').click()");
-    assert!(browser.text("#cleared").contains("Enter a filter first") && !shows(browser, "#sure"));
+    assert!(browser.text("#cleared").contains("Enter a filter first") && !browser.shows("#sure"));
     browser.run("document.querySelector('#sessions-form').elements.inside.value = '2001:db8:1::15'");
     browser.run("document.querySelector('#clear').click()");
     assert_eq!(browser.text("#sure-text"), "End all sessions with inside 2001:db8:1::15?");

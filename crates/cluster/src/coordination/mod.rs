@@ -150,6 +150,8 @@ pub struct Coordination {
     waiting: HashMap<u64, (u64, Purpose)>,
     next_id: u64,
     errors: Errors,
+    /// Orders that wait for the map, with their numbers.
+    orders: VecDeque<(u64, ClusterOrder)>,
     /// Results of orders that the caller has not taken.
     ordered: VecDeque<(u64, Result<(), String>)>,
     events: VecDeque<ClusterEvent>,
@@ -196,6 +198,7 @@ impl Coordination {
             waiting: HashMap::new(),
             next_id: 0,
             errors: Errors::default(),
+            orders: VecDeque::new(),
             ordered: VecDeque::new(),
             events: VecDeque::new(),
         }
@@ -208,6 +211,7 @@ impl Coordination {
         }
         self.errors.forget(now_ms, self.settings.timing.timing.lease_ms);
         self.keep_map(now_ms, store);
+        self.keep_orders(now_ms, store);
         self.keep_division(now_ms, store);
         self.keep_registered(now_ms, store);
         self.keep_broken(now_ms, store);
@@ -221,9 +225,13 @@ impl Coordination {
 
     fn submit(&mut self, now_ms: u64, store: &mut dyn Store, asked: Purpose, call: Call) -> u64 {
         self.next_id += 1;
-        self.waiting.insert(self.next_id, (now_ms, asked));
-        store.submit(Request { id: self.next_id, call });
+        self.submit_as(now_ms, store, self.next_id, asked, call);
         self.next_id
+    }
+
+    fn submit_as(&mut self, now_ms: u64, store: &mut dyn Store, id: u64, asked: Purpose, call: Call) {
+        self.waiting.insert(id, (now_ms, asked));
+        store.submit(Request { id, call });
     }
 
     fn answered(&mut self, now_ms: u64, id: u64, answer: Result<Answer, StoreError>) {

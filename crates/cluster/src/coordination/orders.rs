@@ -5,8 +5,9 @@ use crate::record::NodeName;
 use crate::store::{Answer, Call, Put, Store, StoreError, Write};
 use std::fmt;
 
-/// Results that wait for the caller.
+/// Orders that wait for the map, and results that wait for the caller.
 const ORDERED_MAX: usize = 64;
+const AWAY: &str = "etcd cannot be reached: try again";
 
 /// Order of the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +40,7 @@ impl fmt::Display for ClusterOrder {
 
 impl Coordination {
     /// Passes an order to all nodes. Returns its number: [`take_ordered`](Self::take_ordered) has its result.
+    /// While the node reads the map again, as after its registration, the order waits.
     ///
     /// # Errors
     /// Says why it cannot be given now.
@@ -47,30 +49,59 @@ impl Coordination {
         if !self.knows(node) && !self.map.names().any(|one| one == node) {
             return Err(format!("{node:?} is no node of this cluster"));
         }
-        if !self.map.is_live {
-            return Err("etcd cannot be reached: try again".to_owned());
+        if self.map.is_live {
+            let write = self.order_write(order)?;
+            return Ok(self.submit(now_ms, store, Purpose::Order(order.to_string()), Call::Write(write)));
         }
+        if self.errors.first().is_some() || self.orders.len() >= ORDERED_MAX {
+            return Err(AWAY.to_owned());
+        }
+        self.next_id += 1;
+        self.orders.push_back((self.next_id, order.clone()));
+        Ok(self.next_id)
+    }
+
+    /// Passes the orders that wait for the map, or ends them if it cannot be read.
+    pub(super) fn keep_orders(&mut self, now_ms: u64, store: &mut dyn Store) {
+        if !self.map.is_live && self.errors.first().is_none() {
+            return;
+        }
+        while let Some((id, order)) = self.orders.pop_front() {
+            let write = if self.map.is_live { self.order_write(&order) } else { Err(AWAY.to_owned()) };
+            match write {
+                Ok(write) => {
+                    self.submit_as(now_ms, store, id, Purpose::Order(order.to_string()), Call::Write(write));
+                }
+                Err(why) => self.end_order(id, Err(why)),
+            }
+        }
+    }
+
+    /// Write of an order, by the map as it is now.
+    fn order_write(&self, order: &ClusterOrder) -> Result<Write, String> {
+        let node = order.node();
         let (_, _, _, number) = self.map.registration(node);
         let put = |key: String, value: String| Put { key, value, lease: 0 };
-        let write = match order {
+        match order {
             ClusterOrder::Drain(_) => {
-                Write { puts: vec![put(self.key("drains", node), "1".to_owned())], ..Write::default() }
+                Ok(Write { puts: vec![put(self.key("drains", node), "1".to_owned())], ..Write::default() })
             }
-            ClusterOrder::Undrain(_) => Write { deletes: vec![self.key("drains", node)], ..Write::default() },
+            ClusterOrder::Undrain(_) => {
+                Ok(Write { deletes: vec![self.key("drains", node)], ..Write::default() })
+            }
             ClusterOrder::Gone(node) if *node == self.settings.me => {
-                return Err(format!("{node:?} is this node, so it is not off"));
+                Err(format!("{node:?} is this node, so it is not off"))
             }
             ClusterOrder::Gone(_) if self.map.is_registered(node) => {
-                return Err(format!("{node:?} is registered, so it is not off"));
+                Err(format!("{node:?} is registered, so it is not off"))
             }
-            ClusterOrder::Gone(_) => Write {
+            ClusterOrder::Gone(_) => Ok(Write {
                 // It may have registered meanwhile.
                 compares: vec![(self.key("nodes", node), 0)],
                 puts: vec![put(self.key("gone", node), format!("number={number}"))],
                 deletes: vec![],
-            },
-        };
-        Ok(self.submit(now_ms, store, Purpose::Order(order.to_string()), Call::Write(write)))
+            }),
+        }
     }
 
     /// Takes the results of orders, by their numbers.

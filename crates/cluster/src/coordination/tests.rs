@@ -243,3 +243,31 @@ fn a_process_knows_the_data_that_the_one_before_has_seen() {
     assert!(test.node.error().is_some_and(|error| error.to_string().contains("it had revision 7")));
     assert_eq!(test.node.seen(), Some((1, 7)));
 }
+
+#[test]
+fn an_order_waits_while_the_node_reads_the_map_again() {
+    let mut test = Test::new();
+    test.reads(1);
+    test.asked(|call| matches!(call, Call::Grant(_)));
+    let undrain = ClusterOrder::Undrain("a".into());
+    // As after a registration.
+    test.node.read_again(test.now_ms, 0);
+    let id = test.node.order(test.now_ms, &mut test.store, &undrain).unwrap();
+    assert!(test.store.requests.is_empty());
+    test.reads(2);
+    let is_undrain =
+        |call: &Call| matches!(call, Call::Write(write) if write.deletes == ["/gatun/test/drains/a"]);
+    assert_eq!(test.asked(is_undrain), id);
+    test.answer(id, Ok(Answer::Written(true, 3)));
+    test.node.turn(test.now_ms, &mut test.store, &Nothing);
+    assert_eq!(test.node.take_ordered(), [(id, Ok(()))]);
+    // It does not wait for an etcd that is away.
+    test.node.read_again(test.now_ms, 0);
+    let id = test.node.order(test.now_ms, &mut test.store, &undrain).unwrap();
+    let read = test.asked(|call| matches!(call, Call::Read(_)));
+    test.answer(read, Err(StoreError::Unreachable("no answer".to_owned())));
+    test.node.turn(test.now_ms, &mut test.store, &Nothing);
+    let away = Err("etcd cannot be reached: try again".to_owned());
+    assert_eq!(test.node.take_ordered(), [(id, away.clone())]);
+    assert_eq!(test.node.order(test.now_ms, &mut test.store, &undrain).map(|_| ()), away);
+}

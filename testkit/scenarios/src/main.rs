@@ -101,6 +101,9 @@ struct Args {
     /// pair: translate in the kernel, too, so that it goes on when a box is killed or stopped
     #[arg(long)]
     fastpath: bool,
+    /// pair, cluster: earlier build of Gatun, from which the boxes are upgraded one after the other
+    #[arg(long, value_name = "FILE")]
+    former: Option<PathBuf>,
     /// Run as little as possible, to show that a scenario works (its figures are meaningless)
     #[arg(long)]
     brief: bool,
@@ -187,8 +190,16 @@ fn inside(args: &Args, run: fn(&RunOptions) -> anyhow::Result<report::Report>) -
     processors::processors_count();
     std::fs::create_dir_all(&output).with_context(|| output.display().to_string())?;
     anyhow::ensure!(gatun.is_file(), "{} is missing: cargo build --release --package gatun", gatun.display());
+    let former = args.former.as_deref().map(absolute).transpose()?;
+    if let Some(former) = &former {
+        anyhow::ensure!(
+            former.is_file(),
+            "{} is missing: `--former` names an earlier build",
+            former.display()
+        );
+    }
     let options = RunOptions {
-        programs: Programs { gatun, output: output.clone() },
+        programs: Programs { gatun, former, output: output.clone() },
         seconds: args.seconds,
         subscribers: args.subscribers,
         flows: args.flows,

@@ -19,13 +19,23 @@ const READY_MAX: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug)]
 pub(crate) struct Programs {
     pub(crate) gatun: PathBuf,
+    /// Earlier build, which the boxes of a rolling upgrade run at first.
+    pub(crate) former: Option<PathBuf>,
     /// Folder for logs and configurations.
     pub(crate) output: PathBuf,
+}
+
+impl Programs {
+    /// Programs with the earlier build in place of the other one.
+    pub(crate) fn former(&self) -> Option<Programs> {
+        Some(Programs { gatun: self.former.clone()?, ..self.clone() })
+    }
 }
 
 /// A running Gatun.
 pub(crate) struct Gatun {
     process: Process,
+    program: PathBuf,
     stdout: PathBuf,
     stderr: PathBuf,
 }
@@ -128,7 +138,7 @@ impl Gatun {
         command.stdout(File::create(&stdout).map_err(wrote)?).stderr(File::create(&stderr).map_err(wrote)?);
         let mut process = Process::start(&mut command)?;
         wait_for(&mut process, &stderr, "translating with", 1, READY_MAX)?;
-        Ok(Gatun { process, stdout, stderr })
+        Ok(Gatun { process, program: programs.gatun.clone(), stdout, stderr })
     }
 
     /// Waits until `count` of its devices have logged that their link is up.
@@ -139,6 +149,11 @@ impl Gatun {
 
     pub(crate) fn id(&self) -> u32 {
         self.process.id()
+    }
+
+    /// Program that it runs.
+    pub(crate) fn program(&self) -> &Path {
+        &self.program
     }
 
     /// Its resident memory, MiB.

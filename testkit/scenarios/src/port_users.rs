@@ -71,8 +71,8 @@ struct PortUsers {
     users: usize,
 }
 
-/// Judges the users of all public ports.
-pub(crate) fn judge(report: &mut Report, gatun: &Path, logs: &[String], silences: &[Silence]) {
+/// Judges the users of all public ports. Each box has the directories of its log, the oldest first.
+pub(crate) fn judge(report: &mut Report, gatun: &Path, logs: &[Vec<String>], silences: &[Silence]) {
     let users = check(gatun, logs, silences);
     let why = users.as_ref().err().map(|error| format!("{error:#}"));
     report.check(why.is_none(), "no public port had two users, at any time, by the logs of all boxes".into());
@@ -87,14 +87,18 @@ pub(crate) fn judge(report: &mut Report, gatun: &Path, logs: &[String], silences
 ///
 /// # Errors
 /// A log cannot be read, has lost events, or a port has two users.
-fn check(gatun: &Path, logs: &[String], silences: &[Silence]) -> anyhow::Result<PortUsers> {
-    let mut texts = Vec::new();
-    for log in logs {
-        let said = Command::new(gatun).args(["log", "show", "--store", log]).output()?;
-        ensure!(said.status.success(), "log in {log}: {}", String::from_utf8_lossy(&said.stderr));
-        texts.push(String::from_utf8(said.stdout)?);
-    }
-    check_texts(&texts, silences)
+fn check(gatun: &Path, logs: &[Vec<String>], silences: &[Silence]) -> anyhow::Result<PortUsers> {
+    let of_box = |directories: &Vec<String>| -> anyhow::Result<String> {
+        directories.iter().map(|one| shown(gatun, one)).collect()
+    };
+    check_texts(&logs.iter().map(of_box).collect::<anyhow::Result<Vec<_>>>()?, silences)
+}
+
+/// Lines of a log.
+fn shown(gatun: &Path, directory: &str) -> anyhow::Result<String> {
+    let said = Command::new(gatun).args(["log", "show", "--store", directory]).output()?;
+    ensure!(said.status.success(), "log in {directory}: {}", String::from_utf8_lossy(&said.stderr));
+    Ok(String::from_utf8(said.stdout)?)
 }
 
 fn check_texts(texts: &[String], silences: &[Silence]) -> anyhow::Result<PortUsers> {

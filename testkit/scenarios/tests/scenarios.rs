@@ -102,14 +102,39 @@ fn packets_take_the_other_box_of_a_pair_during_each_fault() {
     if let Some(why) = gatun_testkit::missing(&[("bird", "bird2")]) {
         return gatun_testkit::skip(&why);
     }
-    let Some(report) = report("pair", "pair --brief") else { return };
+    let former = Output::new("former-of-pair");
+    let Some(report) = report("pair", &format!("pair --brief --former {}", former_build(&former))) else {
+        return;
+    };
     // Without sessions, and with sessions that the boxes tell each other.
-    for (table, faults) in [(0, 1), (1, 4)] {
+    for (table, faults) in [(0, 1), (1, 7)] {
         let rows = report["tables"][table]["rows"].as_array().unwrap();
         assert_eq!(rows.len(), faults, "{report}");
         assert!(rows.iter().all(|row| row[6] == "0"), "{report}");
     }
     has_lag(&report, 2);
+    has_upgrade(&report);
+}
+
+/// Makes another build with the same version, and returns its path.
+fn former_build(output: &Output) -> String {
+    let path = output.0.join("gatun");
+    if gatun().is_file() {
+        fs::create_dir_all(&output.0).unwrap();
+        // The kernel ignores what follows the program.
+        fs::write(&path, [fs::read(gatun()).unwrap(), b"former".to_vec()].concat()).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    path.display().to_string()
+}
+
+/// Checks that the boxes of a pair or a cluster were upgraded.
+fn has_upgrade(report: &Value) {
+    let is_made = |check: &Value| {
+        check["ok"] == true && check["what"].as_str().unwrap().starts_with("all boxes ran the former program")
+    };
+    assert!(report["checks"].as_array().unwrap().iter().any(is_made), "{report}");
+    assert_eq!(report["not_run"].as_array().unwrap().len(), 0, "{report}");
 }
 
 /// Checks that a table has times until a second box has a session.
@@ -149,13 +174,16 @@ fn connections_outlive_faults_of_a_cluster() {
     if let Some(why) = gatun_testkit::missing(&programs) {
         return gatun_testkit::skip(&why);
     }
-    let Some(report) = report("cluster", "cluster --brief") else { return };
+    let former = Output::new("former-of-cluster");
+    let words = format!("cluster --brief --former {}", former_build(&former));
+    let Some(report) = report("cluster", &words) else { return };
     let rows = report["tables"][0]["rows"].as_array().unwrap();
-    assert!(rows.len() == 5 && rows.iter().all(|row| row[6] == "0"), "{report}");
+    assert!(rows.len() == 6 && rows.iter().all(|row| row[6] == "0"), "{report}");
     // Some two thirds of the packets from inside arrive at another node than that of their shard.
     let redirected = |row: &Value| row[7].as_str().unwrap().parse::<u8>().unwrap();
     assert!(rows.iter().all(|row| (50..90).contains(&redirected(row)) && row[8] == "0"), "{report}");
     has_lag(&report, 1);
+    has_upgrade(&report);
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod play;
 
 use super::goals::{Runs, Series, runs_of};
 use super::probe::{self, ProbeLoad};
+use super::upgrade::Builds;
 use super::{RunOptions, lag};
 use crate::port_users;
 use crate::report::{Report, Table, group};
@@ -62,13 +63,19 @@ pub(crate) fn run(options: &RunOptions) -> anyhow::Result<Report> {
     nodes::prepare(&options.programs.gatun, count.into())?;
     let load = ProbeLoad { flows: options.flows.unwrap_or(FLOWS), connections, hosts };
     let mut lab = Lab::new(&net, &options.programs, load)?;
-    let is_wanted = |fault: &&Fault| (fault.is_brief || !options.brief) && options.wants_row(fault.name);
+    let wants_upgrade = FAULTS.iter().any(|fault| fault.from_former && options.wants_row(fault.name));
+    let builds = Builds::of(&options.programs, &mut report, wants_upgrade)?;
+    let is_wanted = |fault: &&Fault| {
+        let is_possible = !fault.from_former || builds.is_some();
+        is_possible && (fault.is_brief || !options.brief) && options.wants_row(fault.name)
+    };
     let faults: Vec<&Fault> = FAULTS.iter().filter(is_wanted).collect();
     let (mut lags, mut outcomes) = (Vec::new(), faults.iter().map(|_| Vec::new()).collect::<Vec<_>>());
     for _ in 0..options.runs() {
         lags.push(lab.lag(options.brief)?);
         for (fault, of_fault) in faults.iter().zip(&mut outcomes) {
-            of_fault.push(play(&mut lab, fault, fault.length(options.length(5.0), options.brief))?);
+            let length = fault.length(options.length(5.0), options.brief);
+            of_fault.push(play(&mut lab, fault, length, builds.as_ref())?);
         }
     }
     let judged = faults.iter().zip(&outcomes);
@@ -77,6 +84,9 @@ pub(crate) fn run(options: &RunOptions) -> anyhow::Result<Report> {
         format!("Faults of a cluster of {count} nodes ({} TCP connections)", group(connections.into()));
     report.tables.push(Table { title, header: COLUMNS.map(Into::into).to_vec(), rows });
     report.tables.push(lag::table(&lags));
+    if let Some(builds) = builds {
+        builds.judge(&mut report);
+    }
     let logs = lab.end()?;
     port_users::judge(&mut report, &options.programs.gatun, &logs, &[]);
     report.notes.push(format!(

@@ -10,11 +10,13 @@ mod goals;
 pub(crate) mod iperf;
 pub(crate) mod ladder;
 mod lag;
+mod log_disk;
 mod moves;
 pub(crate) mod pair;
 mod probe;
 pub(crate) mod rfc8219;
 pub(crate) mod thesis;
+mod upgrade;
 
 use crate::bed::Bed;
 use crate::middle::Programs;

@@ -7,6 +7,7 @@ mod stateless;
 
 use super::goals::{Gaps, Runs, runs_of};
 use super::probe::{Outcome, ProbeLoad};
+use super::upgrade::Builds;
 use super::{RunOptions, lag};
 use crate::port_users::{self, Silence};
 use crate::report::{Report, Table, group};
@@ -28,12 +29,17 @@ pub(crate) fn run(options: &RunOptions) -> anyhow::Result<Report> {
     let (flows, connections) = if options.brief { (4, 4) } else { (64, 10_000) };
     let flows = options.flows.unwrap_or(flows);
     let (is_fast, net) = (options.fastpath, PairNetwork::new()?);
+    let wants_upgrade =
+        stateful::FAULTS.iter().any(|fault| fault.from_former && options.wants_row(fault.name));
+    let builds = Builds::of(&options.programs, &mut report, wants_upgrade)?;
     let setup = Setup {
         programs: &options.programs,
         config: stateless::config,
         socket: stateless::socket,
         in_kernel: is_fast.then_some(0),
+        builds: builds.as_ref(),
         settle: || Ok(()),
+        forget: |_| Ok(()),
         examine: |_| Ok(()),
         // The ports of one address are used again soon.
         load: ProbeLoad { flows, connections: connections.min(100), hosts: Vec::new() },
@@ -44,20 +50,24 @@ pub(crate) fn run(options: &RunOptions) -> anyhow::Result<Report> {
         socket: stateful::socket,
         in_kernel: is_fast.then_some(u64::from(flows + connections)),
         settle: stateful::settle,
+        forget: stateful::forget,
         examine: stateful::examine,
         load: ProbeLoad { flows, connections, hosts: stateful::hosts() },
         ..setup
     };
-    let (stateless, stateful) = match options.brief {
-        true => (&stateless::FAULTS[..1], &stateful::FAULTS[..4]),
-        false => (&stateless::FAULTS[..], &stateful::FAULTS[..]),
+    let is_wanted = |fault: &&Fault| {
+        let is_possible = !fault.from_former || builds.is_some();
+        is_possible && (fault.is_brief || !options.brief) && options.wants_row(fault.name)
     };
-    let named = |all: &'static [Fault]| all.iter().filter(|fault| options.wants_row(fault.name)).collect();
-    let (net, _) = faults(options, &mut report, ("SIIT", setup), (net, named(stateless)))?;
+    let named = |all: &'static [Fault]| all.iter().filter(is_wanted).collect();
+    let (net, _) = faults(options, &mut report, ("SIIT", setup), (net, named(&stateless::FAULTS)))?;
     let (_, silences) =
-        faults(options, &mut report, ("NAT64 with [peer]", with_sessions), (net, named(stateful)))?;
+        faults(options, &mut report, ("NAT64 with [peer]", with_sessions), (net, named(&stateful::FAULTS)))?;
+    if let Some(builds) = &builds {
+        builds.judge(&mut report);
+    }
     // A port with two users in the tables of running boxes has ended the run.
-    let logs = [stateful::log(0), stateful::log(1)];
+    let logs = stateful::logs().map(|log| log.directories());
     port_users::judge(&mut report, &options.programs.gatun, &logs, &silences);
     report.notes.push(format!(
         "{} BFD: 3 x 50 ms. `stall` is one second, so a stopped daemon is noticed after one second; cut links are noticed by BIRD at once.",
@@ -97,7 +107,7 @@ fn faults(
             lags.push(lab.lag(options.brief)?);
         }
         for (fault, of_fault) in faults.iter().zip(&mut outcomes) {
-            of_fault.push(lab.during(fault, options.length(5.0))?);
+            of_fault.push(lab.play(fault, options.length(5.0))?);
         }
     }
     let what = if is_fast { format!("{what}, kernel fast path") } else { what.to_owned() };

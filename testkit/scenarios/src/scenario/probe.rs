@@ -82,6 +82,20 @@ impl Probe {
     }
 }
 
+/// Opens connections while another client runs, and expects that all of them go on.
+pub(super) fn open(net: &PairNetwork, load: &ProbeLoad, connections: u32) -> anyhow::Result<()> {
+    let mut probe = Probe::start(net, &ProbeLoad { connections, flows: 1, ..load.clone() })?;
+    probe.next()?;
+    probe.next()?;
+    let outcome = probe.end()?;
+    anyhow::ensure!(
+        outcome.ended + outcome.strange == 0,
+        "new connections ended: {}",
+        outcome.why.join(", ")
+    );
+    Ok(())
+}
+
 /// Report of the client.
 #[derive(Deserialize)]
 pub(super) struct Outcome {

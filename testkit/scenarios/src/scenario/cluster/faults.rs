@@ -3,8 +3,8 @@
 use super::lab::{Lab, PATIENCE, UDP_MINUTES};
 use super::nodes;
 use crate::scenario::goals::Goals;
+use crate::scenario::log_disk;
 use gatun_testkit::pair::Way;
-use gatun_testkit::wait_until;
 use rustix::process::Signal;
 use std::time::Duration;
 
@@ -25,6 +25,8 @@ pub(super) struct Fault {
     length: Option<Duration>,
     /// True if a brief run plays it.
     pub(super) is_brief: bool,
+    /// True if all nodes run the former program before it, and the new one after it.
+    pub(super) from_former: bool,
 }
 
 impl Fault {
@@ -38,6 +40,7 @@ impl Fault {
             goals: Goals::NONE,
             length: None,
             is_brief: false,
+            from_former: false,
         }
     }
 
@@ -55,7 +58,7 @@ impl Fault {
 /// All members of etcd have stopped for longer than any lease.
 const WITHOUT_ETCD: Duration = Duration::from_secs(60);
 
-pub(super) const FAULTS: [Fault; 20] = [
+pub(super) const FAULTS: [Fault; 21] = [
     Fault {
         goals: Goals::KILLED,
         is_brief: true,
@@ -158,7 +161,11 @@ pub(super) const FAULTS: [Fault; 20] = [
     Fault {
         goals: Goals::PLANNED,
         is_brief: true,
-        ..Fault::new("disks of all logs full, then with room", fill_disks, free_disks)
+        ..Fault::new(
+            "disks of all logs full, then with room",
+            |lab| log_disk::fill_all(&lab.logs(), PATIENCE, || lab.ping()),
+            |lab| log_disk::free_all(&lab.logs(), PATIENCE),
+        )
     },
     Fault {
         goals: Goals::PLANNED,
@@ -172,6 +179,14 @@ pub(super) const FAULTS: [Fault; 20] = [
     Fault {
         goals: Goals::PLANNED,
         ..Fault::new("configuration on trial, then withdrawn", |lab| lab.apply(UDP_MINUTES - 1), withdraw)
+    },
+    Fault {
+        goals: Goals::PLANNED,
+        is_brief: true,
+        from_former: true,
+        ..Fault::new("rolling upgrade of the other nodes, then of the first one", upgrade_others, |lab| {
+            lab.upgrade(0)
+        })
     },
 ];
 
@@ -194,7 +209,7 @@ fn power_lost(lab: &mut Lab<'_>) -> anyhow::Result<()> {
 
 fn power_back(lab: &mut Lab<'_>) -> anyhow::Result<()> {
     lab.kill(0)?;
-    lose_state()?;
+    nodes::lose_state(0)?;
     lab.etcd.stop(0, false)?;
     lab.net.cut(0, true)?;
     lab.cut(0, true)?;
@@ -211,20 +226,11 @@ fn silent_power_lost(lab: &mut Lab<'_>) -> anyhow::Result<()> {
 
 fn silent_power_back(lab: &mut Lab<'_>) -> anyhow::Result<()> {
     lab.kill(0)?;
-    lose_state()?;
+    nodes::lose_state(0)?;
     lab.filter(0, "delete table netdev unheard")?;
     lab.lose(&[Way::ToRouters, Way::FromRouters], false)?;
     lab.etcd.stop(0, false)?;
     lab.start(0)
-}
-
-/// Removes the state of the first node.
-fn lose_state() -> anyhow::Result<()> {
-    // The directory itself may be a mount point.
-    for file in std::fs::read_dir(nodes::state(0))? {
-        std::fs::remove_file(file?.path())?;
-    }
-    Ok(())
 }
 
 fn kill_leader(lab: &mut Lab<'_>) -> anyhow::Result<()> {
@@ -269,17 +275,10 @@ fn both_back(lab: &mut Lab<'_>) -> anyhow::Result<()> {
     lab.start(0)
 }
 
-/// Fills the disks, and opens sessions until a node cannot write its log.
-fn fill_disks(lab: &mut Lab<'_>) -> anyhow::Result<()> {
-    (0..lab.count()).try_for_each(nodes::fill_disk)?;
-    let is_felt = || lab.ping() && !(0..lab.count()).all(nodes::logs_all);
-    Ok(wait_until("a node cannot write its log", PATIENCE, is_felt)?)
-}
-
-fn free_disks(lab: &mut Lab<'_>) -> anyhow::Result<()> {
-    (0..lab.count()).try_for_each(nodes::free_disk)?;
-    let is_written = || (0..lab.count()).all(nodes::logs_all);
-    Ok(wait_until("all nodes have written their logs", PATIENCE, is_written)?)
+/// Upgrades all nodes but the first one, which has the routes of the packets from inside.
+fn upgrade_others(lab: &mut Lab<'_>) -> anyhow::Result<()> {
+    lab.use_new_program();
+    (1..lab.count()).try_for_each(|number| lab.upgrade(number))
 }
 
 fn apply_and_confirm(lab: &mut Lab<'_>, udp_minutes: u32) -> anyhow::Result<()> {

@@ -3,7 +3,9 @@
 use super::nodes;
 use crate::middle::{Gatun, Programs};
 use crate::scenario::lag::Lag;
-use crate::scenario::probe::{Probe, ProbeLoad, QUIET, echo};
+use crate::scenario::log_disk::BoxLog;
+use crate::scenario::probe::{self, Probe, ProbeLoad, QUIET, echo};
+use crate::scenario::upgrade;
 use anyhow::{Context as _, ensure};
 use gatun_testkit::pair::{SERVER, Way};
 use gatun_testkit::{EtcdMembers, EtcdPlace, PairNetwork, Process, wait_until};
@@ -46,6 +48,8 @@ pub(super) struct Lab<'n> {
     pub(super) killed_member: Option<usize>,
     pub(super) load: ProbeLoad,
     programs: &'n Programs,
+    /// Programs with the build that nodes start with.
+    started: Programs,
     nodes: Vec<Option<Gatun>>,
     _echo: Process,
 }
@@ -64,7 +68,8 @@ impl<'n> Lab<'n> {
         let places = net.boxes.iter().zip(1..).take(3).map(place).collect();
         let etcd = EtcdMembers::start(places, Path::new("/run/etcd"))?;
         let nodes = net.boxes.iter().map(|_| None).collect();
-        let mut lab = Lab { net, etcd, killed_member: None, programs, load, nodes, _echo: echo(net)? };
+        let (started, _echo) = (programs.clone(), echo(net)?);
+        let mut lab = Lab { net, etcd, killed_member: None, programs, started, load, nodes, _echo };
         for number in 0..lab.count() {
             lab.filter(number, COUNT)?;
             lab.start(number)?;
@@ -83,8 +88,41 @@ impl<'n> Lab<'n> {
         let (host, me, own) = (&self.net.boxes[number], nodes::name(number), nodes::own(number));
         let file = format!("node-{me}");
         let named = (&file[..], &["--node", &me[..]][..]);
-        self.nodes[number] = Some(Gatun::start_with_own_files(host, &own, self.programs, named, &config)?);
+        self.nodes[number] = Some(Gatun::start_with_own_files(host, &own, &self.started, named, &config)?);
         Ok(())
+    }
+
+    /// Stops all nodes, and starts them with the former program. The cluster begins anew, since that program
+    /// need not read what the new one has written.
+    pub(super) fn start_former(&mut self) -> anyhow::Result<()> {
+        for number in 0..self.count() {
+            self.stop(number)?;
+            nodes::lose_state(number)?;
+            nodes::log(number).set_aside()?;
+        }
+        self.etcd.control(0, &["del", "--prefix", "/gatun/"])?;
+        self.started = self.programs.former().context("there is no former program")?;
+        (0..self.count()).try_for_each(|number| self.start(number))?;
+        self.settle()?;
+        std::thread::sleep(QUIET);
+        Ok(())
+    }
+
+    /// Has nodes start with the new program again.
+    pub(super) fn use_new_program(&mut self) {
+        self.started = self.programs.clone();
+    }
+
+    /// Upgrades a node as an operator does, and opens connections through nodes of both builds.
+    pub(super) fn upgrade(&mut self, number: usize) -> anyhow::Result<()> {
+        let me = nodes::name(number);
+        self.ask(number, &["drain", &me, "--timeout", "60"])?;
+        self.stop(number)?;
+        self.start(number)?;
+        wait_until("the node is registered", PATIENCE, || nodes::is_registered(number))?;
+        self.ask(number, &["undrain", &me])?;
+        self.wait_until_whole()?;
+        probe::open(self.net, &self.load, upgrade::BETWEEN)
     }
 
     fn config(&self, udp_minutes: u32) -> String {
@@ -150,7 +188,8 @@ impl<'n> Lab<'n> {
 
     /// Runs `gatun cluster` at a node.
     pub(super) fn ask(&self, number: usize, words: &[&str]) -> anyhow::Result<()> {
-        nodes::ask(&self.programs.gatun, number, words)
+        let node = self.nodes[number].as_ref().context("the node does not run")?;
+        nodes::ask(node.program(), number, words)
     }
 
     /// Number of the member of etcd that leads.
@@ -222,8 +261,7 @@ impl<'n> Lab<'n> {
     /// Measures how far backups lag behind owners, while a client has all its connections.
     pub(super) fn lag(&self, is_brief: bool) -> anyhow::Result<Lag> {
         let mut probe = Probe::start(self.net, &self.load)?;
-        let sockets: Vec<String> = (0..self.count()).map(nodes::socket).collect();
-        let lag = Lag::measure(self.net, &sockets, &self.load.hosts, is_brief)?;
+        let lag = Lag::measure(self.net, &self.sockets(), &self.load.hosts, is_brief)?;
         probe.next()?;
         probe.next()?;
         let outcome = probe.end()?;
@@ -231,9 +269,17 @@ impl<'n> Lab<'n> {
         Ok(lag)
     }
 
-    /// Stops all. Returns the directories of the logs.
-    pub(super) fn end(self) -> anyhow::Result<Vec<String>> {
-        let logs = (0..self.count()).map(nodes::log).collect();
+    pub(super) fn logs(&self) -> Vec<BoxLog> {
+        (0..self.count()).map(nodes::log).collect()
+    }
+
+    pub(super) fn sockets(&self) -> Vec<String> {
+        (0..self.count()).map(nodes::socket).collect()
+    }
+
+    /// Stops all. Returns the directories of each node's log.
+    pub(super) fn end(self) -> anyhow::Result<Vec<Vec<String>>> {
+        let logs = self.logs().iter().map(BoxLog::directories).collect();
         for node in self.nodes.into_iter().flatten() {
             node.stop()?;
         }

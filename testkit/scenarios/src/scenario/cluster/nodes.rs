@@ -1,12 +1,12 @@
 //! Configurations of the nodes of `cluster`, and their answers.
 
+use crate::scenario::log_disk::BoxLog;
 use anyhow::{Context as _, ensure};
 use gatun_api::client::Client;
-use gatun_api::types::{BackupPhase, Cluster, ClusterShard, ClusterState, Config, LogStore, RevisionStage};
+use gatun_api::types::{BackupPhase, Cluster, ClusterShard, ClusterState, Config, RevisionStage};
 use gatun_testkit::pair::TRACKED;
 use gatun_testkit::{OWN_FILES, make_own_files};
 use serde::de::DeserializeOwned;
-use std::io::ErrorKind;
 use std::path::Path;
 use std::process::Command;
 
@@ -31,11 +31,7 @@ pub(super) fn prepare(gatun: &Path, count: usize) -> anyhow::Result<()> {
 /// Makes the files of a node. The log has a disk of its own, which can be filled.
 pub(super) fn make_files(number: usize) -> anyhow::Result<()> {
     make_own_files(&own(number), &format!("{CERTIFICATES}/{}", name(number)))?;
-    let log = log(number);
-    let script =
-        format!("mkdir -p {log} && {{ mountpoint -q {log} || mount -t tmpfs -o size=384m log {log}; }}");
-    gatun_testkit::run(Command::new("sh").args(["-c", &script]))?;
-    Ok(())
+    log(number).mount()
 }
 
 /// Configuration of all nodes, with a lifetime of UDP sessions in minutes. Its limits have room for the
@@ -60,28 +56,6 @@ pub(super) fn config(count: usize, etcd: &[String], udp: u32) -> String {
     )
 }
 
-/// Fills the disk of a node's log.
-pub(super) fn fill_disk(number: usize) -> anyhow::Result<()> {
-    let full = std::fs::write(filler(number), vec![0; 512 << 20]);
-    ensure!(full.is_err_and(|error| error.kind() == ErrorKind::StorageFull), "the disk has room");
-    Ok(())
-}
-
-/// Makes room on the disk of a node's log.
-pub(super) fn free_disk(number: usize) -> anyhow::Result<()> {
-    Ok(std::fs::remove_file(filler(number))?)
-}
-
-fn filler(number: usize) -> String {
-    format!("{}/filler", log(number))
-}
-
-/// Returns whether a node can write its log, and has written all of it.
-pub(super) fn logs_all(number: usize) -> bool {
-    let log = get::<LogStore>(number, "/v1/log");
-    log.is_ok_and(|log| log.kept && log.writable && log.waiting == 0)
-}
-
 /// Public addresses of the pool.
 pub(super) fn addresses() -> impl Iterator<Item = String> {
     (0..32).map(|n| format!("192.0.2.{n}"))
@@ -93,13 +67,13 @@ pub(super) fn own(number: usize) -> String {
 }
 
 /// Directory of a node's state.
-pub(super) fn state(number: usize) -> String {
+fn state(number: usize) -> String {
     format!("{}/state", own(number))
 }
 
-/// Directory of a node's log, which outlives the loss of its state.
-pub(super) fn log(number: usize) -> String {
-    format!("{}/log", own(number))
+/// Log of a node, which outlives the loss of its state.
+pub(super) fn log(number: usize) -> BoxLog {
+    BoxLog { directory: format!("{}/log", own(number)), socket: socket(number) }
 }
 
 /// Socket of a node's API.
@@ -125,6 +99,20 @@ pub(super) fn ask(gatun: &Path, number: usize, words: &[&str]) -> anyhow::Result
 /// The cluster as a node knows it.
 pub(super) fn cluster(number: usize) -> anyhow::Result<Cluster> {
     get(number, "/v1/cluster")
+}
+
+/// Returns whether a node is registered at etcd.
+pub(super) fn is_registered(number: usize) -> bool {
+    cluster(number).is_ok_and(|cluster| cluster.state == ClusterState::Registered)
+}
+
+/// Removes the state of a node.
+pub(super) fn lose_state(number: usize) -> anyhow::Result<()> {
+    // The directory itself may be a mount point.
+    for file in std::fs::read_dir(state(number))? {
+        std::fs::remove_file(file?.path())?;
+    }
+    Ok(())
 }
 
 /// Returns whether a node runs a configuration.

@@ -4,6 +4,7 @@ use super::faults::Fault;
 use super::lab::{Lab, PATIENCE, Redirected};
 use super::nodes;
 use crate::scenario::probe::{self, Probe, QUIET};
+use crate::scenario::upgrade::Builds;
 use anyhow::Context as _;
 use gatun_testkit::wait_until;
 use std::time::{Duration, Instant};
@@ -20,8 +21,19 @@ pub(super) struct Outcome {
 }
 
 /// Sends packets before a fault, while it lasts, and after it.
-pub(super) fn play(lab: &mut Lab<'_>, fault: &Fault, hold: Duration) -> anyhow::Result<Outcome> {
-    during(lab, fault, hold).with_context(|| fault.name)
+pub(super) fn play(
+    lab: &mut Lab<'_>,
+    fault: &Fault,
+    hold: Duration,
+    builds: Option<&Builds>,
+) -> anyhow::Result<Outcome> {
+    let builds = builds.filter(|_| fault.from_former);
+    if let Some(builds) = builds {
+        lab.start_former().and_then(|()| builds.all_former(&lab.sockets())).with_context(|| fault.name)?;
+    }
+    let outcome = during(lab, fault, hold).with_context(|| fault.name)?;
+    builds.map_or(Ok(()), |builds| builds.all_new(&lab.sockets())).with_context(|| fault.name)?;
+    Ok(outcome)
 }
 
 fn during(lab: &mut Lab<'_>, fault: &Fault, hold: Duration) -> anyhow::Result<Outcome> {

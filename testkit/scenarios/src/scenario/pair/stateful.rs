@@ -2,6 +2,8 @@
 
 use super::lab::{BOTH, Fault, Lab, PATIENCE, PUBLIC};
 use crate::scenario::goals::Goals;
+use crate::scenario::log_disk::{self, BoxLog};
+use crate::scenario::upgrade::BETWEEN;
 use anyhow::{Context as _, ensure};
 use gatun_api::client::Client;
 use gatun_api::types::{Binding, Page, Peer, PeerMember, PeerState};
@@ -16,19 +18,21 @@ use std::time::Duration;
 /// Directory of the certificates; /run belongs to the sandbox.
 const CERTIFICATES: &str = "/run/pair-certificates";
 
-/// A brief run plays the first four.
-pub(super) const FAULTS: [Fault; 13] = [
+pub(super) const FAULTS: [Fault; 16] = [
     Fault {
         goals: Goals::KILLED,
+        is_brief: true,
         ..Fault::new("kill -9, then a new process", |lab| lab.kill(), |lab| lab.start(0))
     },
     Fault {
         goals: Goals::SILENT,
+        is_brief: true,
         ..Fault::new("power lost, then a new process without state", power_lost, power_back)
     },
     Fault {
         used: 0,
         running: &[0, 1],
+        is_brief: true,
         ..Fault::new(
             "link between the boxes cut, then restored",
             |lab| cut(lab, "down"),
@@ -38,6 +42,7 @@ pub(super) const FAULTS: [Fault; 13] = [
     Fault {
         goals: Goals::PLANNED,
         running: &[0, 1],
+        is_brief: true,
         ..Fault::new("release, then release of the other box", |_| release(0), |_| release(1))
     },
     Fault {
@@ -53,7 +58,7 @@ pub(super) const FAULTS: [Fault; 13] = [
     Fault::new("links to the routers cut, then restored", |lab| lab.cut(false), |lab| lab.cut(true)),
     Fault {
         goals: Goals::KILLED,
-        ..Fault::new("orderly stop, then a new process", |lab| lab.stop(), |lab| lab.start(0))
+        ..Fault::new("orderly stop, then a new process", |lab| lab.stop(0), |lab| lab.start(0))
     },
     Fault {
         goals: Goals::PLANNED,
@@ -88,8 +93,35 @@ pub(super) const FAULTS: [Fault; 13] = [
         goals: Goals::KILLED,
         ..Fault::new("kill -9 and take-over, then a new process that forgets", replace, come_back)
     },
+    Fault {
+        is_brief: true,
+        ..Fault::of_both(
+            "disks of both logs full, then with room",
+            |lab| log_disk::fill_all(&logs(), PATIENCE, || lab.ping()),
+            |_| log_disk::free_all(&logs(), PATIENCE),
+        )
+    },
+    Fault {
+        is_brief: true,
+        ..Fault::of_both(
+            "configuration of one box changed, then of the other one, and both back",
+            change,
+            change_back,
+        )
+    },
+    Fault {
+        is_brief: true,
+        from_former: true,
+        ..Fault::of_both(
+            "rolling upgrade of the other box, then of the owner between two releases",
+            upgrade_other,
+            upgrade_owner,
+        )
+    },
 ];
 
+/// Limit of each subscriber's ports.
+const PORTS_MAX: u32 = 40_000;
 /// Connections that are opened after a take-over: their ports are of all ranges.
 const AFTER_TAKEOVER: u32 = 200;
 /// Time limit of the operator's word, which waits for the lease of the other box's kernel.
@@ -97,8 +129,9 @@ const WORD_MAX: Duration = Duration::from_secs(60);
 /// Addresses of the client: one address has too few ports for all connections of a run.
 const HOSTS: u32 = 16;
 
-/// Makes the certificates of the pair.
+/// Makes the certificates of the pair, and the disks of the logs.
 pub(super) fn prepare(gatun: &Path) -> anyhow::Result<()> {
+    logs().iter().try_for_each(BoxLog::mount)?;
     let said = Command::new(gatun).args(["peer", "init", CERTIFICATES]).output()?;
     ensure!(said.status.success(), "gatun peer init: {}", String::from_utf8_lossy(&said.stderr));
     Ok(())
@@ -106,17 +139,22 @@ pub(super) fn prepare(gatun: &Path) -> anyhow::Result<()> {
 
 /// Configuration of a box.
 pub(super) fn config(number: usize) -> String {
+    config_with(number, PORTS_MAX)
+}
+
+/// Configuration of a box with a limit of each subscriber's ports.
+fn config_with(number: usize, ports: u32) -> String {
     let (member, other) = (["a", "b"][number], 2 - number);
     format!(
         "[[port]]\ndevice = \"nat64\"\n[[pool]]\nname = \"res\"\nprefixes = [\"192.0.2.0/30\"]\n\
-         [limits]\nsessions_per_subscriber = 40000\nports_per_subscriber = 40000\n[[nat64]]\nname = \"lab\"\npool6 = \"2001:db8:64::/96\"\nsubscriber = \"/128\"\n\
+         [limits]\nsessions_per_subscriber = 40000\nports_per_subscriber = {ports}\n[[nat64]]\nname = \"lab\"\npool6 = \"2001:db8:64::/96\"\nsubscriber = \"/128\"\n\
          [state]\ndirectory = \"{}\"\n[api]\nlisten = \"unix:{}\"\n\
          [log]\ndirectory = \"{}\"\n[announce]\ntracked_routes = {TRACKED:?}\nstall = \"1s\"\nreturn_after = \"1s\"\n\
          [peer]\nmember = \"{member}\"\nlisten = \"10.0.9.{}:7464\"\nconnect = \"10.0.9.{other}:7464\"\n\
          directory = \"{CERTIFICATES}/{member}\"\n",
         state(number),
         socket(number),
-        log(number),
+        log(number).directory,
         number + 1
     )
 }
@@ -139,9 +177,14 @@ fn state(number: usize) -> String {
     format!("/run/pair-{number}/state")
 }
 
-/// Directory of a box's log, which outlives the loss of its state.
-pub(super) fn log(number: usize) -> String {
-    format!("/run/pair-{number}/log")
+/// Log of a box, which outlives the loss of its state.
+fn log(number: usize) -> BoxLog {
+    BoxLog { directory: format!("/run/pair-{number}/log"), socket: socket(number) }
+}
+
+/// Logs of both boxes.
+pub(super) fn logs() -> [BoxLog; 2] {
+    [0, 1].map(log)
 }
 
 fn client(number: usize) -> Client {
@@ -177,13 +220,25 @@ fn power_lost(lab: &mut Lab<'_>) -> anyhow::Result<()> {
 
 fn power_back(lab: &mut Lab<'_>) -> anyhow::Result<()> {
     lab.kill()?;
-    // The directory itself may be a mount point.
-    for file in std::fs::read_dir(state(0))? {
-        std::fs::remove_file(file?.path())?;
-    }
+    lose_state(0)?;
     lab.cut(true)?;
     cut(lab, "up")?;
     lab.start(0)
+}
+
+/// Removes the state of a box.
+fn lose_state(number: usize) -> anyhow::Result<()> {
+    // The directory itself may be a mount point.
+    for file in std::fs::read_dir(state(number))? {
+        std::fs::remove_file(file?.path())?;
+    }
+    Ok(())
+}
+
+/// Removes the state of a box that does not run, and sets its log aside.
+pub(super) fn forget(number: usize) -> anyhow::Result<()> {
+    lose_state(number)?;
+    log(number).set_aside()
 }
 
 fn release(number: usize) -> anyhow::Result<()> {
@@ -223,13 +278,57 @@ fn come_back(lab: &mut Lab<'_>) -> anyhow::Result<()> {
 fn roll(lab: &mut Lab<'_>) -> anyhow::Result<()> {
     release(0)?;
     lab.net.wait_until_used(1, PUBLIC)?;
-    lab.stop()
+    lab.stop(0)
 }
 
 fn roll_back(lab: &mut Lab<'_>) -> anyhow::Result<()> {
     lab.start(0)?;
     settle()?;
     release(1)
+}
+
+/// Changes the first box's limit, and opens connections while the configurations differ.
+fn change(lab: &mut Lab<'_>) -> anyhow::Result<()> {
+    lab.reload(0, config_with(0, PORTS_MAX - 1))?;
+    wait_until("both boxes name the difference, and stay connected", PATIENCE, || differ(true))?;
+    lab.open(BETWEEN)
+}
+
+/// The second box follows. Then both get their former limit again, in the same order.
+fn change_back(lab: &mut Lab<'_>) -> anyhow::Result<()> {
+    lab.reload(1, config_with(1, PORTS_MAX - 1))?;
+    wait_until("both boxes have the changed configuration", PATIENCE, || differ(false))?;
+    lab.reload(0, config(0))?;
+    wait_until("both boxes name the difference, and stay connected", PATIENCE, || differ(true))?;
+    lab.reload(1, config(1))?;
+    Ok(wait_until("both boxes have their former configuration", PATIENCE, || differ(false))?)
+}
+
+/// Returns whether both boxes have the same sessions, and know that their configurations differ or not.
+fn differ(are_different: bool) -> bool {
+    [0, 1].iter().all(|number| {
+        let peer = client(*number).get::<Peer>("/v1/peer");
+        peer.is_ok_and(|peer| peer.state == PeerState::Synced && peer.differences.is_empty() != are_different)
+    })
+}
+
+/// Upgrades the box that owns nothing, and opens connections while the owner runs the former program.
+fn upgrade_other(lab: &mut Lab<'_>) -> anyhow::Result<()> {
+    lab.use_new_program();
+    lab.stop(1)?;
+    lab.start(1)?;
+    settle()?;
+    lab.open(BETWEEN)
+}
+
+/// Upgrades the owner, which hands over before. The new owner opens connections while the other box runs the
+/// former program.
+fn upgrade_owner(lab: &mut Lab<'_>) -> anyhow::Result<()> {
+    release(0)?;
+    lab.net.wait_until_used(1, PUBLIC)?;
+    lab.open(BETWEEN)?;
+    lab.stop(0)?;
+    roll_back(lab)
 }
 
 /// Checks that no public port has two users in these boxes.

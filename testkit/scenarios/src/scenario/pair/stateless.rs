@@ -8,6 +8,7 @@ use rustix::process::Signal;
 pub(super) const FAULTS: [Fault; 8] = [
     Fault {
         goals: Goals::KILLED,
+        is_brief: true,
         ..Fault::new("kill -9, then a new process", |lab| lab.kill(), |lab| lab.start(0))
     },
     Fault::new("SIGSTOP, then SIGCONT", |lab| lab.signal(Signal::STOP), |lab| lab.signal(Signal::CONT)),
@@ -19,7 +20,7 @@ pub(super) const FAULTS: [Fault; 8] = [
     ),
     Fault {
         goals: Goals::KILLED,
-        ..Fault::new("orderly stop, then a new process", |lab| lab.stop(), |lab| lab.start(0))
+        ..Fault::new("orderly stop, then a new process", |lab| lab.stop(0), |lab| lab.start(0))
     },
     Fault::new(
         "packets to the routers lost without a cut, then not",

@@ -117,6 +117,7 @@ impl<'n> Lab<'n> {
     pub(super) fn upgrade(&mut self, number: usize) -> anyhow::Result<()> {
         let me = nodes::name(number);
         self.ask(number, &["drain", &me, "--timeout", "60"])?;
+        self.wait_until_avoided(number)?;
         self.stop(number)?;
         self.start(number)?;
         wait_until("the node is registered", PATIENCE, || nodes::is_registered(number))?;

@@ -41,8 +41,8 @@ for first in range(0, flows, together):
 print(back, behind)
 ";
 
-/// Answers datagrams with numbers of its own. At the end it prints how many flows moved to the kernel, how
-/// many packets of Gatun came behind one of the kernel, and how many others behind a later one.
+/// Answers datagrams with numbers of its own. At the end it prints how many flows moved to the kernel, and how
+/// many packets of Gatun came behind one of the kernel. A third number is that of others behind a later one.
 const ANSWER: &str = "
 import os, signal, socket, struct, sys
 step, first = int(sys.argv[1]), int(sys.argv[2])

@@ -134,7 +134,7 @@ fn cells(options: &RunOptions) -> Vec<Cell> {
     let first = streams.first().copied().unwrap_or(1);
     let mut cells = Vec::new();
     for part in options.parts.clone().unwrap_or(Part::ALL.into()) {
-        let streams = if part == Part::Offered { vec![first] } else { streams.clone() };
+        let streams = if part.is_search() { vec![first] } else { streams.clone() };
         for streams in streams {
             cells.extend(["upload", "download"].map(|direction| Cell { part, streams, direction }));
         }

@@ -23,9 +23,9 @@ const TUN64: &str = "NAT64: Gatun, TUN";
 const TUN44: &str = "NAT44: Gatun, TUN";
 
 /// Pairs of rows, and what the first one should reach of the second one.
-const GOALS: [((&str, &str), Part, Quantity, Bound); 12] = {
+const GOALS: [((&str, &str), Part, Quantity, Bound); 16] = {
     use Bound::{AtLeast, AtMost};
-    use Part::{Offered, Tcp, Udp};
+    use Part::{Carried, Offered, Tcp, Udp};
     use Quantity::{ProcessorTime, Rate};
     [
         ((FAST64, PLAIN), Tcp, Rate, AtLeast(0.75)),
@@ -40,6 +40,10 @@ const GOALS: [((&str, &str), Part, Quantity, Bound); 12] = {
         ((FAST44, PLAIN), Offered, Quantity::Offered, AtLeast(0.65)),
         ((FAST64, TUN64), Offered, Quantity::Offered, AtLeast(1.8)),
         ((FAST44, TUN44), Offered, Quantity::Offered, AtLeast(1.8)),
+        ((FAST64, PLAIN), Carried, Quantity::Offered, AtLeast(0.65)),
+        ((FAST44, PLAIN), Carried, Quantity::Offered, AtLeast(0.65)),
+        ((FAST64, TUN64), Carried, Quantity::Offered, AtLeast(1.8)),
+        ((FAST44, TUN44), Carried, Quantity::Offered, AtLeast(1.8)),
     ]
 };
 

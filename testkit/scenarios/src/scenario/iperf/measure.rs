@@ -29,13 +29,20 @@ pub(crate) enum Part {
     Udp,
     /// UDP, the highest offered rate with at most 0.1 % of loss.
     Offered,
+    /// The same without the receiver's socket: what the network carries, however the receiver is scheduled.
+    Carried,
 }
 
 impl Part {
-    pub(crate) const ALL: [Part; 4] = [Part::Tcp, Part::Paced, Part::Udp, Part::Offered];
+    pub(crate) const ALL: [Part; 5] = [Part::Tcp, Part::Paced, Part::Udp, Part::Offered, Part::Carried];
 
     pub(super) fn is_tcp(self) -> bool {
         matches!(self, Part::Tcp | Part::Paced)
+    }
+
+    /// Returns true for a search of the highest rate.
+    pub(super) fn is_search(self) -> bool {
+        matches!(self, Part::Offered | Part::Carried)
     }
 
     /// Name in the report.
@@ -45,6 +52,7 @@ impl Part {
             Part::Paced => "TCP at 4 Gbit/s",
             Part::Udp => "UDP",
             Part::Offered => "UDP offered",
+            Part::Carried => "UDP carried",
         }
     }
 }
@@ -96,6 +104,13 @@ impl Measured {
     }
 }
 
+impl Measured {
+    /// Lost datagrams that are not the receiver's socket's.
+    pub(super) fn lost_before_socket_percent(&self) -> Option<f64> {
+        Some((self.lost_percent? - self.lost_at_socket_percent?).max(0.0))
+    }
+}
+
 /// iperf3 between two hosts, one of which opens the connections.
 pub(in crate::scenario) struct Client<'a> {
     /// Host that opens the connections.
@@ -112,13 +127,15 @@ pub(in crate::scenario) struct Client<'a> {
 
 impl Client<'_> {
     pub(in crate::scenario) fn measure(&self, cell: Cell) -> Result<Measured, Error> {
+        let trial_s = self.seconds.min(TRIAL_S);
         match cell.part {
             Part::Tcp | Part::Udp => self.once(cell, self.seconds, None),
             Part::Paced => self.once(cell, self.seconds, Some(PACED_GBIT_S)),
-            Part::Offered => {
-                let seconds = self.seconds.min(TRIAL_S);
-                search(self.trials, |rate_gbit_s| self.once(cell, seconds, rate_gbit_s))
-            }
+            Part::Offered => search(self.trials, |rate_gbit_s| self.once(cell, trial_s, rate_gbit_s)),
+            Part::Carried => search(self.trials, |rate_gbit_s| {
+                let measured = self.once(cell, trial_s, rate_gbit_s)?;
+                Ok(Measured { lost_percent: measured.lost_before_socket_percent(), ..measured })
+            }),
         }
     }
 
@@ -181,7 +198,9 @@ fn read(json: &serde_json::Value, part: Part, busy_s: Option<f64>) -> Option<Mea
     let (gbit_s, offered_gbit_s) = (rate(received)?, rate(sent)?);
     let lost_percent = match part {
         Part::Tcp | Part::Paced => None,
-        Part::Udp | Part::Offered => Some(100.0 * (1.0 - bytes(received)? / bytes(sent)?.max(1.0)).max(0.0)),
+        Part::Udp | Part::Offered | Part::Carried => {
+            Some(100.0 * (1.0 - bytes(received)? / bytes(sent)?.max(1.0)).max(0.0))
+        }
     };
     let gbit = 8e-9 * bytes(received)?;
     let processor_ms_per_gbit = busy_s.filter(|_| gbit > 0.0).map(|busy_s| 1e3 * busy_s / gbit);
@@ -299,7 +318,8 @@ mod tests {
         let ipv4 = "Udp: InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors SndbufErrors\n\
             Udp: 10 0 7 9 7 1\nUdpLite: InDatagrams RcvbufErrors\nUdpLite: 1 5\n";
         assert_eq!(socket_drops(ipv4), Some(7));
-        let both = format!("{ipv4}Udp6InErrors                    \t4\nUdp6RcvbufErrors                \t3\n");
+        let both =
+            format!("{ipv4}Udp6InErrors                    \t4\nUdp6RcvbufErrors                \t3\n");
         assert_eq!(socket_drops(&both), Some(10));
         assert_eq!(socket_drops("Tcp: RcvbufErrors\nTcp: 1\n"), None);
     }

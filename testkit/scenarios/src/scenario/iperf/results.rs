@@ -32,9 +32,7 @@ impl Quantity {
             Quantity::Offered => Some(measured.offered_gbit_s),
             Quantity::ProcessorTime => measured.processor_ms_per_gbit,
             Quantity::PacketKb => measured.bytes_per_packet.map(|bytes| bytes / 1e3),
-            Quantity::LostBeforeSocket => {
-                Some((measured.lost_percent? - measured.lost_at_socket_percent?).max(0.0))
-            }
+            Quantity::LostBeforeSocket => measured.lost_before_socket_percent(),
         }
     }
 }
@@ -52,7 +50,7 @@ impl Results {
     pub(super) fn throughput(&self) -> Vec<Throughput> {
         let cells = self.rows.iter().flat_map(|row| self.cells.iter().map(move |cell| (row, *cell)));
         let result = |(row, cell): (&String, Cell)| {
-            let quantity = if cell.part == Part::Offered { Quantity::Offered } else { Quantity::Rate };
+            let quantity = if cell.part.is_search() { Quantity::Offered } else { Quantity::Rate };
             let runs_gbit_s: Vec<f64> =
                 self.of(row, cell).filter_map(|(_, measured)| quantity.of(measured)).collect();
             let lost = self.of(row, cell).filter_map(|(_, measured)| measured.lost_percent).collect();
@@ -76,6 +74,10 @@ impl Results {
             self.rates(Part::Tcp, "TCP, Gbit/s at the receiver"),
             self.rates(Part::Udp, "UDP as fast as possible, Gbit/s at the receiver (lost, %)"),
             self.rates(Part::Offered, "UDP, highest offered Gbit/s with at most 0.1 % lost"),
+            self.rates(
+                Part::Carried,
+                "UDP, highest offered Gbit/s with at most 0.1 % lost before the receiver's socket",
+            ),
             self.medians(
                 Part::Udp,
                 Quantity::LostBeforeSocket,
@@ -90,6 +92,11 @@ impl Results {
             (Part::Tcp, Quantity::Rate, "Ratios, TCP"),
             (Part::Udp, Quantity::Rate, "Ratios, UDP as fast as possible"),
             (Part::Offered, Quantity::Offered, "Ratios, UDP with at most 0.1 % lost"),
+            (
+                Part::Carried,
+                Quantity::Offered,
+                "Ratios, UDP with at most 0.1 % lost before the socket",
+            ),
             (Part::Tcp, Quantity::ProcessorTime, "Ratios, processor time, TCP"),
             (Part::Paced, Quantity::ProcessorTime, "Ratios, processor time, TCP at 4 Gbit/s"),
             (Part::Udp, Quantity::ProcessorTime, "Ratios, processor time, UDP as fast as possible"),
@@ -100,7 +107,7 @@ impl Results {
     }
 
     fn rates(&self, part: Part, title: &str) -> Table {
-        let quantity = if part == Part::Offered { Quantity::Offered } else { Quantity::Rate };
+        let quantity = if part.is_search() { Quantity::Offered } else { Quantity::Rate };
         self.table(part, title, &|row, cell| {
             let rate = self.median(row, cell, quantity)?;
             Some(match self.lost_percent(row, cell).filter(|_| part == Part::Udp) {

@@ -92,11 +92,7 @@ impl Results {
             (Part::Tcp, Quantity::Rate, "Ratios, TCP"),
             (Part::Udp, Quantity::Rate, "Ratios, UDP as fast as possible"),
             (Part::Offered, Quantity::Offered, "Ratios, UDP with at most 0.1 % lost"),
-            (
-                Part::Carried,
-                Quantity::Offered,
-                "Ratios, UDP with at most 0.1 % lost before the socket",
-            ),
+            (Part::Carried, Quantity::Offered, "Ratios, UDP with at most 0.1 % lost before the socket"),
             (Part::Tcp, Quantity::ProcessorTime, "Ratios, processor time, TCP"),
             (Part::Paced, Quantity::ProcessorTime, "Ratios, processor time, TCP at 4 Gbit/s"),
             (Part::Udp, Quantity::ProcessorTime, "Ratios, processor time, UDP as fast as possible"),

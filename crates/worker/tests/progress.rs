@@ -1,4 +1,4 @@
-//! How far a worker is, as it tells a fast path.
+//! Progress of a worker, for a fast path.
 
 use gatun_io::{BURST_MAX, Memory};
 use gatun_nat::Nat;
@@ -10,20 +10,20 @@ use std::time::{Duration, Instant};
 const LONG: Duration = Duration::from_secs(10);
 
 #[derive(Debug, PartialEq, Eq)]
-enum Told {
+enum Progress {
     Emptied,
     Behind,
 }
 
-struct Sink(Sender<Told>);
+struct Sink(Sender<Progress>);
 
 impl ProgressSink for Sink {
     fn emptied(&self, _begun: Instant) {
-        let _ = self.0.send(Told::Emptied);
+        let _ = self.0.send(Progress::Emptied);
     }
 
     fn behind(&self) {
-        let _ = self.0.send(Told::Behind);
+        let _ = self.0.send(Progress::Behind);
     }
 
     fn set_asleep(&self, _is_asleep: bool) {}
@@ -39,7 +39,7 @@ fn behind_of(packets: usize) -> usize {
     worker.publish_progress(Sink(sender));
     let thread = std::thread::spawn(move || worker.run());
     let mut behind = 0;
-    while told.recv_timeout(LONG).unwrap() == Told::Behind {
+    while told.recv_timeout(LONG).unwrap() == Progress::Behind {
         behind += 1;
     }
     handle.stop();

@@ -44,7 +44,7 @@ impl Traffic {
 
     /// Returns whether the packet of a burst with this number opens a session.
     fn is_new(self, n: usize) -> bool {
-        self == Traffic::New || self == Traffic::Mixed && n % 2 == 0
+        self == Traffic::New || self == Traffic::Mixed && n.is_multiple_of(2)
     }
 }
 

@@ -123,8 +123,8 @@ impl Progress {
 struct Publisher<C, P> {
     shared: Arc<SharedProgress>,
     worker: usize,
-    /// Time up to which the packets of this worker's sessions had been read by any worker that is not behind,
-    /// at the end of the last turn that emptied the queues.
+    /// Time up to which the packets of this worker's sessions had been read, at the end of the last turn that
+    /// emptied the queues. Workers that are behind do not count.
     before: Cell<KernelTime>,
     convert: C,
     /// Gets the time, and whether it holds for workers that are behind, too.

@@ -147,7 +147,8 @@ fn config_with(number: usize, ports: u32) -> String {
     let (member, other) = (["a", "b"][number], 2 - number);
     format!(
         "[[port]]\ndevice = \"nat64\"\n[[pool]]\nname = \"res\"\nprefixes = [\"192.0.2.0/30\"]\n\
-         [limits]\nsessions_per_subscriber = 40000\nports_per_subscriber = {ports}\n[[nat64]]\nname = \"lab\"\npool6 = \"2001:db8:64::/96\"\nsubscriber = \"/128\"\n\
+         [limits]\nsessions_per_subscriber = 40000\nports_per_subscriber = {ports}\n\
+         [[nat64]]\nname = \"lab\"\npool6 = \"2001:db8:64::/96\"\nsubscriber = \"/128\"\n\
          [state]\ndirectory = \"{}\"\n[api]\nlisten = \"unix:{}\"\n\
          [log]\ndirectory = \"{}\"\n[announce]\ntracked_routes = {TRACKED:?}\nstall = \"1s\"\nreturn_after = \"1s\"\n\
          [peer]\nmember = \"{member}\"\nlisten = \"10.0.9.{}:7464\"\nconnect = \"10.0.9.{other}:7464\"\n\

@@ -12,9 +12,11 @@ use std::time::Duration;
 pub(crate) const FASTPATH: &str = "[fastpath]\nkernel = \"auto\"\nudp_packets = 3\n";
 
 /// Sends numbered datagrams from one port, one per millisecond, for a number of seconds or until it gets a
-/// SIGTERM. Prints how many were sent, how many came back, and how many of these behind a later one.
+/// SIGTERM. Prints how many were sent, how many came back, and how many of these behind a later one. It stays
+/// on one processor: otherwise the kernel may reorder.
 const NUMBERED: &str = "
-import signal, socket, sys, threading, time
+import os, signal, socket, sys, threading, time
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 server, seconds, port = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
 u = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
 u.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)

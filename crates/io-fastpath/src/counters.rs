@@ -34,8 +34,7 @@ pub enum Reason {
     TooLarge,
     /// The kernel refused to make room for the new header.
     Refused,
-    /// In addition to a hit: the session was pending for `pending_max`, or the engine was behind. Packets may
-    /// be reordered.
+    /// In addition to a hit: the session was pending for `pending_max`, so packets may be reordered.
     MovedLate,
     /// Dropped because the kernel refused to write.
     Dropped,

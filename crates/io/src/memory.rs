@@ -27,8 +27,6 @@ impl From<Vec<u8>> for Frame {
 pub struct Memory {
     name: String,
     buffers: Vec<Vec<u8>>,
-    /// True if the last read left no packet.
-    is_emptied: bool,
     tx: MemoryTx,
 }
 
@@ -66,7 +64,7 @@ impl Memory {
         let wire = Arc::new(Mutex::new(Wire::default()));
         let waker = Waker::new()?;
         let tx = MemoryTx { wire: wire.clone(), ready: waker.clone(), stats: Stats::default() };
-        let memory = Memory { name: name.to_owned(), buffers: Vec::new(), is_emptied: false, tx };
+        let memory = Memory { name: name.to_owned(), buffers: Vec::new(), tx };
         Ok((memory, MemoryPeer { wire, waker }))
     }
 }
@@ -124,7 +122,6 @@ impl Backend for Memory {
                 lens.push(frame.bytes.len());
                 offloads.push(frame.offload);
             }
-            self.is_emptied = wire.to_backend.is_empty();
         }
         let mut burst: Vec<Packet<'_>> = self
             .buffers
@@ -141,10 +138,6 @@ impl Backend for Memory {
             handle(&mut burst, &mut self.tx);
         }
         Ok(burst.len())
-    }
-
-    fn is_emptied(&self) -> bool {
-        self.is_emptied
     }
 
     fn transmit(&mut self) -> &mut dyn Transmit {

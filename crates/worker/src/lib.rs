@@ -73,18 +73,11 @@ pub fn since_boot() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Packets that a worker has read without emptying its queue when it is behind: twice those that the queue of
-/// a TUN device holds, so a full queue has been refilled while it was read.
-const BEHIND: usize = 1_000;
-
 /// Receives how far a worker is. Each call must take a few microseconds at most.
 pub trait ProgressSink: Send {
     /// A turn that began at a time took all packets that were waiting: they have been sent, or were handed to
     /// another worker.
     fn emptied(&self, begun: std::time::Instant);
-
-    /// Packets arrive faster than the worker reads them: its queue stays full.
-    fn behind(&self);
 
     /// The worker is about to sleep, or awake again and has read no packet yet.
     fn set_asleep(&self, is_asleep: bool);
@@ -101,8 +94,6 @@ pub struct Worker {
     exchange: Option<Exchange>,
     /// Receives how far the worker is.
     progress: Option<Box<dyn ProgressSink>>,
-    /// Packets that it has read since it last emptied its queues.
-    unemptied: usize,
     idle_waits: u64,
     /// Start of the present turn, if it had packets.
     busy_since: Option<Duration>,
@@ -150,7 +141,6 @@ impl Worker {
             waker,
             exchange,
             progress: None,
-            unemptied: 0,
             idle_waits: 0,
             busy_since: None,
             busy: Duration::ZERO,
@@ -212,14 +202,11 @@ impl Worker {
         if let Some(exchange) = &mut self.exchange {
             exchange.flush();
         }
-        if let (Some(sink), Some(begun)) = (&self.progress, begun) {
-            let is_emptied = self.backend.is_emptied() && handed_over < gatun_io::BURST_MAX;
-            self.unemptied = if is_emptied { 0 } else { self.unemptied + received };
-            match is_emptied {
-                true => sink.emptied(begun),
-                false if self.unemptied >= BEHIND => sink.behind(),
-                false => {}
-            }
+        if let (Some(sink), Some(begun)) = (&self.progress, begun)
+            && self.backend.is_emptied()
+            && handed_over < gatun_io::BURST_MAX
+        {
+            sink.emptied(begun);
         }
         let has_commands = self.mailbox.commands.work(&mut self.nat, now, received)
             | self.mailbox.peer_commands.work(&mut self.nat, now, received);

@@ -10,9 +10,6 @@
 //!
 //! The program notes the time of a packet shortly before the packet is in the queue. A read in between does
 //! not find it; the read of the next turn does. This is the second reason for the time of the turn before.
-//!
-//! A worker whose queue stays full loses packets. So its sessions move at once, and its packets hold no other
-//! worker's sessions up. The program counts such moves: their packets may overtake those in the queue.
 
 use gatun_io::QueueProbe;
 use gatun_io_fastpath::{Control, KernelTime};
@@ -25,9 +22,6 @@ use std::time::{Duration, Instant};
 
 /// Time after an installation for which its session may move: later, it moves in any case.
 const MOVES_FOR: Duration = Duration::from_secs(1);
-
-/// Time of a worker that is behind.
-const BEHIND: KernelTime = KernelTime(u64::MAX);
 
 /// Progress of the workers.
 #[derive(Clone)]
@@ -48,7 +42,7 @@ struct SharedProgress {
 #[derive(Default)]
 #[repr(align(128))]
 struct WorkerProgress {
-    /// Start of the last turn that emptied its queues, in nanoseconds; [`BEHIND`] if the worker is behind.
+    /// Start of the last turn that emptied its queues, in nanoseconds.
     emptied: AtomicU64,
     /// Odd while it sleeps.
     sleeps: AtomicU64,
@@ -100,10 +94,7 @@ impl Progress {
             worker,
             before: Cell::new(KernelTime(0)),
             convert,
-            publish: move |at, is_certain| match is_certain {
-                true => control.set_drained(worker, at),
-                false => control.set_behind(worker, at),
-            },
+            publish: move |at| control.set_drained(worker, at),
         }
     }
 
@@ -123,11 +114,10 @@ impl Progress {
 struct Publisher<C, P> {
     shared: Arc<SharedProgress>,
     worker: usize,
-    /// Time up to which the packets of this worker's sessions had been read, at the end of the last turn that
-    /// emptied the queues. Workers that are behind do not count.
+    /// Time up to which the packets of this worker's sessions had been read by any worker, at the end of the
+    /// last turn that emptied the queues.
     before: Cell<KernelTime>,
     convert: C,
-    /// Gets the time, and whether it holds for workers that are behind, too.
     publish: P,
 }
 
@@ -148,7 +138,7 @@ impl<C, P> Publisher<C, P> {
 impl<C, P> ProgressSink for Publisher<C, P>
 where
     C: Fn(Instant) -> KernelTime + Send,
-    P: Fn(KernelTime, bool) + Send,
+    P: Fn(KernelTime) + Send,
 {
     fn emptied(&self, begun: Instant) {
         let own = (self.convert)(begun);
@@ -157,15 +147,7 @@ where
         }
         let before = self.before.get();
         self.before.set(before.max(self.read_by_all(own)));
-        let is_behind = |other: &WorkerProgress| other.emptied.load(Relaxed) == BEHIND.0;
-        (self.publish)(before, !self.shared.workers.iter().any(is_behind));
-    }
-
-    fn behind(&self) {
-        if let Some(worker) = self.shared.workers.get(self.worker) {
-            worker.emptied.store(BEHIND.0, Release);
-        }
-        (self.publish)(BEHIND, false);
+        (self.publish)(before);
     }
 
     fn set_asleep(&self, is_asleep: bool) {
@@ -212,9 +194,7 @@ mod tests {
                 worker,
                 before: Cell::new(KernelTime(0)),
                 convert: move |at: Instant| KernelTime(at.duration_since(start).as_nanos() as u64),
-                publish: move |at: KernelTime, is_certain| {
-                    published.store(if is_certain { at.0 } else { at.0 | 1 }, Relaxed);
-                },
+                publish: move |at: KernelTime| published.store(at.0, Relaxed),
             })
         };
         let sinks = (0..workers).map(sink).collect();
@@ -266,17 +246,5 @@ mod tests {
         // Nobody asks for it while no session moves.
         lab.progress.are_moving.store(false, Relaxed);
         assert_eq!([90, 100].map(|at| lab.turn(0, at)), [80, 80]);
-    }
-
-    #[test]
-    fn sessions_of_a_worker_that_is_behind_move_at_once_and_no_other_worker_waits_for_it() {
-        let lab = lab(2);
-        lab.turn(0, 10);
-        lab.sinks[1].behind();
-        assert_eq!(lab.published[1].load(Relaxed), u64::MAX);
-        // Packets of the first worker's sessions may wait in the second one's queue: not certain.
-        assert_eq!([20, 30, 40].map(|at| lab.turn(0, at)), [1, 21, 31]);
-        lab.turn(1, 50);
-        assert_eq!([60, 70].map(|at| lab.turn(0, at)), [40, 50]);
     }
 }

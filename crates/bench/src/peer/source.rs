@@ -48,7 +48,7 @@ impl Traffic {
     }
 }
 
-/// SentTimes since the present order.
+/// Times of the first packets since the present order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SentTimes {
     /// A packet was sent.
@@ -98,7 +98,7 @@ impl Orders {
         *self.times.lock().unwrap_or_else(PoisonError::into_inner) = times;
     }
 
-    /// SentTimes since the present order.
+    /// Times of the first packets since the present order.
     pub(super) fn times(&self) -> SentTimes {
         *self.times.lock().unwrap_or_else(PoisonError::into_inner)
     }

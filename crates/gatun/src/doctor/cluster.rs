@@ -252,6 +252,7 @@ mod tests {
         assert_eq!(said.len(), parts.len(), "{said:?}");
         assert!(said.iter().zip(parts).all(|(what, part)| what.contains(part)), "{said:?}");
     }
+
     /// Configuration of two nodes, with these lines before the cluster.
     fn config(port: &str) -> Config {
         let node = |n: u8| {

@@ -102,9 +102,7 @@ impl Measured {
             bytes_per_packet: None,
         }
     }
-}
 
-impl Measured {
     /// Lost datagrams that are not the receiver's socket's.
     pub(super) fn lost_before_socket_percent(&self) -> Option<f64> {
         Some((self.lost_percent? - self.lost_at_socket_percent?).max(0.0))

@@ -412,21 +412,30 @@ static __always_inline bool is_of4(struct entry *e, const struct key4 *key)
 	       e->four[1] == key->addresses[1] && e->proto == key->proto && e->way != WAY_6_TO_4;
 }
 
+/* Requests both lines of an entry: what is read of it later does not wait for one after the other. */
+static __always_inline void request(struct entry *e)
+{
+	(void)*(volatile __u64 *)&e->near;
+	(void)*(volatile __u64 *)&e->packets;
+}
+
 /* The entry of a packet, and its generation before anything else of it was read. */
 static __always_inline struct entry *find(__u32 home, const void *key, bool six, __u32 *generation)
 {
-	struct entry *e = entry_at(home);
+	struct entry *e = entry_at(home), *next = entry_at(home + 1);
 	__u64 near;
 
-	if (!e)
+	if (!e || !next)
 		return NULL;
 	near = *(volatile __u64 *)&e->near;
-	/* The second line of the likely entry arrives together with the first. */
 	(void)*(volatile __u64 *)&e->packets;
+	/* The most likely place but home. */
+	request(next);
 	for (int i = 0; i < NEAR_MAX && near; i++, near >>= 8) {
 		e = entry_at(home + (near & 0xff) - 1);
 		if (!e)
 			return NULL;
+		(void)*(volatile __u64 *)&e->packets;
 		e = begin(e, generation);
 		if ((*generation & 1) && (six ? is_of6(e, key) : is_of4(e, key)))
 			return e;

@@ -212,7 +212,7 @@ static __always_inline void close_both(struct entry *e, __u32 generation)
 static __always_inline int admit(const struct hook *at, struct entry *e, __u32 generation, struct control *c,
 				 struct plain *p, __u32 row)
 {
-	__u64 now;
+	__u64 now, drained;
 
 	if (e->epoch != c->epoch)
 		return OTHER_EPOCH;
@@ -231,8 +231,11 @@ static __always_inline int admit(const struct hook *at, struct entry *e, __u32 g
 	if (at->is_frame)
 		return PENDING;
 	now = bpf_ktime_get_ns();
-	if (e->sent_up < c->drained[e->worker & (WORKERS_MAX - 1)]) {
+	drained = c->drained[e->worker & (WORKERS_MAX - 1)];
+	if (e->sent_up < drained) {
 		e->sent_up = 0;
+		if (drained & MAY_WAIT)
+			note(MOVED_LATE, at->rows + row);
 		return HIT;
 	}
 	if (now - e->installed > c->pending_max) {

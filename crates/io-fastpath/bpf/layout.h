@@ -12,6 +12,7 @@
 #define WAY_4_INWARD 3 /* NAT44, to the inside */
 
 #define WORKERS_MAX 64
+#define MAY_WAIT 1 /* bit of a time in `drained`: packets from before it may wait in a queue that loses packets */
 #define STATEFUL_MAX 256
 #define STATELESS_MAX 256
 #define INSTANCES_MAX (STATEFUL_MAX + STATELESS_MAX)
@@ -143,7 +144,7 @@ struct control {
 	__u64 hash[HASH_WORDS]; /* secret */
 	__u32 siit;	     /* the tries of stateless instances: 0 none, 1 the first, 2 the second */
 	__u32 smallest_path; /* bytes: no known path MTU of an IPv4 host is smaller; of packets without DF */
-	__u64 drained[WORKERS_MAX]; /* ns: packets from before this time have left the engine */
+	__u64 drained[WORKERS_MAX]; /* ns: packets from before this time have left the engine; see MAY_WAIT */
 };
 
 enum reason {

@@ -1,6 +1,6 @@
 //! Words that the program reads for each packet: the lease, the epoch, and the progress of each worker.
 
-use crate::layout::{HASH_WORDS, LAYOUT, SharedControl, WORKERS_MAX};
+use crate::layout::{HASH_WORDS, LAYOUT, MAY_WAIT, SharedControl, WORKERS_MAX};
 use crate::sys::Mapping;
 use rustix::time::{ClockId, clock_gettime};
 use std::io;
@@ -117,10 +117,22 @@ impl Control {
     }
 
     /// Publishes that every packet that was enqueued to a worker's queue before `time` has been read and
-    /// sent. A worker calls it after a burst with the time before the read, if that read emptied the queue.
+    /// sent. Sessions whose last packet is older move.
     pub fn set_drained(&self, worker: usize, time: KernelTime) {
+        self.publish_drained(worker, time.0 & !MAY_WAIT);
+    }
+
+    /// Lets sessions move whose last packet is older than `time`, although packets from before it may wait in
+    /// a queue and be overtaken: the queue drops packets. Such moves are counted as [`Reason::MovedLate`].
+    ///
+    /// [`Reason::MovedLate`]: crate::Reason::MovedLate
+    pub fn set_overflowed(&self, worker: usize, time: KernelTime) {
+        self.publish_drained(worker, time.0 | MAY_WAIT);
+    }
+
+    fn publish_drained(&self, worker: usize, time: u64) {
         if let Some(drained) = self.shared().drained.get(worker % WORKERS_MAX) {
-            drained.store(time.0, Release);
+            drained.store(time, Release);
         }
     }
 }

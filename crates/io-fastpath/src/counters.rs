@@ -34,7 +34,8 @@ pub enum Reason {
     TooLarge,
     /// The kernel refused to make room for the new header.
     Refused,
-    /// In addition to a hit: the session was pending for `pending_max`, so packets may be reordered.
+    /// In addition to a hit: the session was pending for `pending_max`, or the device's queue dropped
+    /// packets. Packets may be reordered.
     MovedLate,
     /// Dropped because the kernel refused to write.
     Dropped,

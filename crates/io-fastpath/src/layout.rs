@@ -8,6 +8,8 @@ pub(crate) const LAYOUT: u32 = 5;
 
 /// Maximum number of workers that publish their progress.
 pub const WORKERS_MAX: usize = 64;
+/// Bit of a published time: packets from before it may wait in a queue that loses packets.
+pub(crate) const MAY_WAIT: u64 = 1;
 /// Stateful instances.
 pub(crate) const STATEFUL_MAX: u32 = 256;
 /// Stateless instances.

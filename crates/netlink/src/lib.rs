@@ -3,6 +3,7 @@
 //! ```text
 //!   prefix    an address with a prefix length
 //!   query     reads: links, addresses, the route to an address
+//!   dropped   counter of packets that an interface has dropped
 //!   routes    comparison of the main table with the wanted routes of a device
 //!   device    sets the MTU, state, addresses and routes of one interface
 //!   filter    eBPF programs at the egress of an interface
@@ -18,6 +19,7 @@
 
 mod client;
 pub mod device;
+mod dropped;
 pub mod filter;
 pub mod monitor;
 pub mod netfilter;
@@ -29,6 +31,7 @@ pub mod tracked;
 pub mod xdp;
 
 pub use device::{Device, DeviceError, Existing, has_ipv6};
+pub use dropped::DroppedByDevice;
 pub use filter::EgressFilter;
 pub use monitor::{Group, Monitor, Notice};
 pub use prefix::Prefix;

@@ -33,7 +33,7 @@ structs! {
         /// Packets dropped in the kernel, because it refused to write to them.
         pub dropped: u64,
         /// Part of `translated`: packets that may have overtaken earlier ones of their session, because the
-        /// device's queue was not empty for too long.
+        /// device's queue was not empty for too long, or dropped packets.
         pub moved_late: u64,
         /// Packets passed to the device, by reason.
         pub passed: Vec<Counter>,

@@ -2,6 +2,7 @@
 
 use super::attachment::{AttachmentWatch, PlacesToWatch};
 use super::opening::{self, OpenTable, OpenedFastPath};
+use super::overflow::QueueWatch;
 use super::progress::Progress;
 use super::stateless;
 use super::status::{Shared, Watch};
@@ -87,7 +88,7 @@ impl FastPathManager {
             }
             OpenedFastPath::On(open) => open,
         };
-        let OpenTable { table, attachment, lock, device, pins, adopted, helper, .. } = *open;
+        let OpenTable { table, attachment, lock, device, dropped, pins, adopted, helper, .. } = *open;
         let status = Shared::on(&device, &attachment.places, adopted.into());
         let helper = helper.map(Arc::new);
         let watched =
@@ -101,6 +102,7 @@ impl FastPathManager {
             excluded_siit: settings.fastpath.excluded_siit.clone(),
             status: status.clone(),
             watched,
+            overflow: QueueWatch::new(dropped),
         };
         let driver = Driver {
             target: KernelTarget::new(table),
@@ -259,11 +261,13 @@ pub(super) struct Start {
     excluded_siit: Vec<u8>,
     status: Shared,
     watched: PlacesToWatch,
+    overflow: QueueWatch,
 }
 
 /// The kernel's table as a fast path, while the workers run.
 pub(super) struct Kernel {
     progress: Progress,
+    overflow: QueueWatch,
     watch: Watch,
     status: Shared,
     lease: Duration,
@@ -280,7 +284,7 @@ impl FastPathKind for Kernel {
     const NAMES: [&'static str; 2] = ["fastpath", "the kernel"];
 
     fn begin(
-        Start { progress, plan, excluded_siit, status, watched }: Start,
+        Start { progress, plan, excluded_siit, status, watched, overflow }: Start,
         target: &KernelTarget,
         workers: &[Handle],
         settings: &gatun_offload::Settings,
@@ -291,7 +295,8 @@ impl FastPathKind for Kernel {
         let watch = Watch::new(status.clone(), (plan, excluded_siit), settings.clone(), attachment);
         let mut credits = InstanceCredits::default();
         credits.begin(stateless::totals(&target.table, watch.plan()));
-        Kernel { progress, watch, status, lease: settings.lease, workers, credits, is_traced: false }
+        let lease = settings.lease;
+        Kernel { progress, overflow, watch, status, lease, workers, credits, is_traced: false }
     }
 
     fn give_up(start: &Start, target: &KernelTarget) {
@@ -314,6 +319,7 @@ impl FastPathKind for Kernel {
 
     fn turn(&mut self, manager: &mut ManagerOf<Self>) {
         self.progress.notice_moves(manager.installed_total());
+        self.overflow.look(&self.progress);
         if self.credits.is_due() {
             self.credit_instances(manager);
         }

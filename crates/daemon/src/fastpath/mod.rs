@@ -6,6 +6,7 @@
 //!   manager    what the manager's thread (`crate::offload`) does for the kernel: reloads, credits, stop
 //!   target     the kernel's table as the manager's target
 //!   attachment whether the program is still at its device
+//!   overflow   whether the device drops packets while sessions move
 //!   progress   how far the workers are, for sessions that move to the kernel
 //!   stateless  stateless instances, and credits for them
 //!   status     state for the API
@@ -14,6 +15,7 @@
 mod attachment;
 mod manager;
 mod opening;
+mod overflow;
 mod progress;
 mod stateless;
 mod status;

@@ -14,6 +14,7 @@ use gatun_io_fastpath::{
     Table, WORKERS_MAX, XdpInterface, mount_bpffs,
 };
 use gatun_nat::Plan;
+use gatun_netlink::DroppedByDevice;
 use gatun_wire::text::counted;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -44,6 +45,8 @@ pub(crate) struct OpenTable {
     pub(super) attachment: Attachment,
     pub(super) lock: File,
     pub(super) device: String,
+    /// Counter of the device. `None` if it cannot be read.
+    pub(super) dropped: Option<DroppedByDevice>,
     pub(super) pins: Option<PathBuf>,
     /// Sessions of the previous process.
     pub(super) adopted: u32,
@@ -269,7 +272,22 @@ fn open_table(
     let room = counted(table.capacity().into(), "session");
     notes.push(format!("kernel fast path: attached to {device} by {hook}, with room for {room}"));
     notes.extend(attachment.places.xdp.iter().map(xdp_note));
-    Ok(OpenTable { table, attachment, lock, device: device.to_owned(), pins, adopted, helper: None, notes })
+    let dropped = dropped_by(device, &mut notes);
+    let device = device.to_owned();
+    Ok(OpenTable { table, attachment, lock, device, dropped, pins, adopted, helper: None, notes })
+}
+
+/// Counter of what the device drops. Without it, `notes` get a line.
+fn dropped_by(device: &str, notes: &mut Vec<String>) -> Option<DroppedByDevice> {
+    DroppedByDevice::of(device)
+        .inspect_err(|error| {
+            notes.push(format!(
+                "kernel fast path: cannot read what {device} drops: {error}; a flow that is faster than a \
+                 worker stays with it for {} ms",
+                PENDING_MAX.as_millis()
+            ));
+        })
+        .ok()
 }
 
 /// Mapped hosts that the kernel has room for: up to twice as many as there are now.

@@ -10,6 +10,9 @@
 //!
 //! The program notes the time of a packet shortly before the packet is in the queue. A read in between does
 //! not find it; the read of the next turn does. This is the second reason for the time of the turn before.
+//!
+//! A queue that is never empty and drops packets (`overflow`) lets sessions move at once. The program counts
+//! such moves: their packets may overtake those in the queue.
 
 use gatun_io::QueueProbe;
 use gatun_io_fastpath::{Control, KernelTime};
@@ -22,6 +25,9 @@ use std::time::{Duration, Instant};
 
 /// Time after an installation for which its session may move: later, it moves in any case.
 const MOVES_FOR: Duration = Duration::from_secs(1);
+
+/// Time after which a worker that has not emptied its queues may be behind.
+const BEHIND_AFTER: Duration = Duration::from_millis(1);
 
 /// Progress of the workers.
 #[derive(Clone)]
@@ -61,6 +67,11 @@ impl WorkerProgress {
         };
         sleeps & 1 == 1 && is_empty() && is_same()
     }
+
+    /// Returns whether packets have waited in its queues for a while before `now`.
+    fn is_behind(&self, now: KernelTime) -> bool {
+        now.since(KernelTime(self.emptied.load(Relaxed))) > BEHIND_AFTER && !self.is_idle()
+    }
 }
 
 /// Converts a time of the process to the program's. It is never later than the true one.
@@ -84,8 +95,7 @@ impl Progress {
     /// Sink of a worker, with the probe of its queue.
     pub(crate) fn publisher(&self, worker: usize, queue: Option<QueueProbe>) -> impl ProgressSink + 'static {
         let workers = &self.shared.workers;
-        // A probe is another file of the device.
-        if let (Some(own), Some(queue)) = (workers.get(worker).filter(|_| workers.len() > 1), queue) {
+        if let (Some(own), Some(queue)) = (workers.get(worker), queue) {
             let _ = own.queue.set(queue);
         }
         let (control, convert) = (Arc::clone(&self.control), converter());
@@ -107,6 +117,18 @@ impl Progress {
             self.installed.1 = None;
             self.shared.are_moving.store(false, Relaxed);
         }
+    }
+
+    /// Returns whether sessions may wait for a worker whose queues are not empty for long.
+    pub(super) fn is_behind(&self) -> bool {
+        let now = KernelTime::now();
+        self.shared.are_moving.load(Relaxed) && self.shared.workers.iter().any(|worker| worker.is_behind(now))
+    }
+
+    /// The device has dropped packets: sessions of all workers may move, as a packet may be in any queue.
+    pub(super) fn let_overtake(&self) {
+        let now = KernelTime::now();
+        (0..self.shared.workers.len()).for_each(|worker| self.control.set_overflowed(worker, now));
     }
 }
 
@@ -151,9 +173,7 @@ where
     }
 
     fn set_asleep(&self, is_asleep: bool) {
-        if self.shared.workers.len() > 1
-            && let Some(worker) = self.shared.workers.get(self.worker)
-        {
+        if let Some(worker) = self.shared.workers.get(self.worker) {
             let sleeps = worker.sleeps.load(Relaxed) | 1;
             worker.sleeps.store(if is_asleep { sleeps } else { sleeps + 1 }, Release);
             // An awake worker reads its queue after it says so.
@@ -246,5 +266,23 @@ mod tests {
         // Nobody asks for it while no session moves.
         lab.progress.are_moving.store(false, Relaxed);
         assert_eq!([90, 100].map(|at| lab.turn(0, at)), [80, 80]);
+    }
+
+    #[test]
+    fn a_worker_is_behind_while_packets_have_waited_for_it_for_long() {
+        let lab = lab(1);
+        let worker = &lab.progress.workers[0];
+        lab.turn(0, 1_000_000);
+        let is_behind = |at: u64| worker.is_behind(KernelTime(at));
+        assert!(!is_behind(2_000_000));
+        assert!(is_behind(2_000_001));
+        // It sleeps, and no packet waits; or one does, and it does not wake up.
+        lab.sinks[0].set_asleep(true);
+        assert!(!is_behind(9_000_000));
+        lab.full[0].store(true, Relaxed);
+        assert!(is_behind(9_000_000));
+        lab.sinks[0].set_asleep(false);
+        lab.turn(0, 9_000_000);
+        assert!(!is_behind(9_000_001));
     }
 }

@@ -3,12 +3,12 @@
 //! The kernel's packets have identifications of their own, so the server knows who has translated a packet.
 //! A move reorders if a packet of Gatun arrives behind one of the kernel. `GATUN_MOVES=4000` counts more.
 
-use crate::fastpath::{FASTPATH, show};
+use crate::fastpath::{FASTPATH, config, packets, show};
 use crate::harness::{Daemon, NAT64, in_lab, network};
-use gatun_testkit::Process;
 use gatun_testkit::topology::SERVER;
+use gatun_testkit::{Process, Topology};
 use rustix::process::Signal;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// Sends datagrams of several flows at a time, 2,000 of each per second. Prints how many came back, and how
@@ -78,6 +78,11 @@ fn numbers(said: &str) -> Vec<u64> {
     said.split_whitespace().filter_map(|word| word.parse().ok()).collect()
 }
 
+fn wait_for_server(net: &Topology) {
+    let listens = || net.server.run("ss -Hlnu").is_ok_and(|sockets| sockets.contains(":7777 "));
+    gatun_testkit::wait_until("the server", Duration::from_secs(30), listens).unwrap();
+}
+
 /// Moves of flows between this many workers and the kernel.
 fn moves(workers: u16) {
     let net = network();
@@ -88,8 +93,7 @@ fn moves(workers: u16) {
     let step = (workers + 1).next_power_of_two();
     let mut answer = net.server.python(ANSWER, &[&step.to_string(), &workers.to_string()]);
     let server = Process::start(answer.stdout(Stdio::piped())).unwrap();
-    let listens = || net.server.run("ss -Hlnu").is_ok_and(|sockets| sockets.contains(":7777 "));
-    gatun_testkit::wait_until("the server", Duration::from_secs(30), listens).unwrap();
+    wait_for_server(&net);
     let daemon = Daemon::start(
         &net,
         &format!(
@@ -125,4 +129,56 @@ fn a_move_from_one_worker_to_the_kernel_reorders_nothing() {
 #[test]
 fn a_move_from_two_workers_to_the_kernel_reorders_nothing() {
     in_lab("fastpath_moves::a_move_from_two_workers_to_the_kernel_reorders_nothing", || moves(2));
+}
+
+/// Sends datagrams as fast as it can for 600 ms, on one processor, and prints their number.
+const FLOOD: &str = "
+import os, socket, sys, time
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+u = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM); u.connect((sys.argv[1], 7777))
+end, sent = time.monotonic() + 0.6, 0
+while time.monotonic() < end:
+    for _ in range(32): u.send(bytes(64))
+    sent += 32
+print(sent)
+";
+
+/// Lets a thread of the daemon run on the sender's processor only, with a tenth of its weight.
+const SLOW_DOWN: &str = "
+import os, sys
+process, name = sys.argv[1:]
+threads = os.listdir(f'/proc/{process}/task')
+thread = next(int(t) for t in threads if open(f'/proc/{process}/task/{t}/comm').read().strip() == name)
+os.sched_setaffinity(thread, {min(os.sched_getaffinity(0))})
+os.setpriority(os.PRIO_PROCESS, thread, 10)
+";
+
+#[test]
+fn a_flow_faster_than_its_worker_moves_soon_because_the_device_drops_packets() {
+    let name = "a_flow_faster_than_its_worker_moves_soon_because_the_device_drops_packets";
+    in_lab(&format!("fastpath_moves::{name}"), || {
+        let net = network();
+        let socket = "import socket, time; u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); \
+                      u.bind(('', 7777)); time.sleep(60)";
+        let _server = Process::start(&mut net.server.python(socket, &[])).unwrap();
+        wait_for_server(&net);
+        let daemon = Daemon::start(&net, &config());
+        let process = daemon.process.id().to_string();
+        gatun_testkit::run(Command::new("python3").args(["-c", SLOW_DOWN, &process, "worker-0"])).unwrap();
+        // Milliseconds that a flow was pending, if it moved while packets waited in the queue. Otherwise it
+        // moves when the worker has emptied the queue, or after 250 ms. A busy machine makes some longer.
+        let pending_ms = || {
+            let late = || show("fastpath")["instances"][0]["moved_late"].as_u64().unwrap();
+            let (pending, before) = (packets("pending"), late());
+            let sent = gatun_testkit::run(&mut net.client.python(FLOOD, &[SERVER])).unwrap();
+            // The counters are read a few times a second.
+            std::thread::sleep(Duration::from_millis(500));
+            let (pending, late) = (packets("pending") - pending, late() - before);
+            println!("{} sent, {pending} pending, {late} late", sent.trim());
+            (late > 0).then(|| pending * 600 / numbers(&sent)[0])
+        };
+        let all: Vec<Option<u64>> = std::iter::repeat_with(pending_ms).take(5).collect();
+        assert!(all.iter().flatten().any(|pending_ms| *pending_ms < 125), "{all:?}");
+        daemon.stop(Signal::TERM);
+    });
 }

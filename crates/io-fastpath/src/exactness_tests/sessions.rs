@@ -60,7 +60,15 @@ fn a_session_moves_when_its_worker_has_sent_everything_or_after_a_bound() {
     control.set_drained(0, KernelTime::now());
     assert!(pair.translates(&outbound));
     assert_eq!(pair.packets_of(Reason::MovedLate), 0);
+    // A worker whose queue drops packets.
+    pair.kernel.table.remove(&[id], &mut Vec::new());
+    let id = install_one(&mut pair.kernel.table, lone_flow(0));
+    assert!(!pair.translates(&outbound));
+    pair.kernel.table.control().set_overflowed(0, KernelTime::now());
+    assert!(pair.translates(&outbound) && pair.translates(&outbound));
+    assert_eq!(pair.packets_of(Reason::MovedLate), 1);
     // A worker that never gets through.
+    let control = pair.kernel.table.control();
     control.set_drained(0, KernelTime(0));
     control.set(IdentRange::beside(1), Duration::from_millis(20));
     pair.kernel.table.remove(&[id], &mut Vec::new());
@@ -68,7 +76,7 @@ fn a_session_moves_when_its_worker_has_sent_everything_or_after_a_bound() {
     assert!(!pair.translates(&outbound));
     std::thread::sleep(Duration::from_millis(30));
     assert!(pair.translates(&outbound));
-    assert_eq!(pair.packets_of(Reason::MovedLate), 1);
+    assert_eq!(pair.packets_of(Reason::MovedLate), 2);
 }
 
 #[test]

@@ -98,9 +98,10 @@ fn profiled(
     Ok(measured)
 }
 
-fn notes(runs: u32, seconds: u32) -> [String; 4] {
+fn notes(runs: u32, seconds: u32) -> [String; 5] {
     [
         format!("{runs} runs of {seconds} s for each cell."),
+        format!("Congestion control of TCP: {}.", measure::CONGESTION_CONTROL),
         "UDP has 1400 bytes of payload.".into(),
         "Processor time is that of both ends, the translator and the kernel, and of all other programs."
             .into(),

@@ -11,6 +11,9 @@ const LOST_MAX: f64 = 0.1;
 const PRECISION: f64 = 0.04;
 /// Rate of [`Part::Paced`].
 const PACED_GBIT_S: f64 = 4.0;
+/// Congestion control of TCP, Debian's default. With a host's BBR, the rate of many streams is mostly that of
+/// its own model of the path.
+pub(super) const CONGESTION_CONTROL: &str = "cubic";
 /// Payload of a datagram, bytes.
 const DATAGRAM: u32 = 1400;
 /// Length of a trial of the search, seconds, at most.
@@ -141,9 +144,9 @@ impl Client<'_> {
     fn once(&self, cell: Cell, seconds: u32, rate_gbit_s: Option<f64>) -> Result<Measured, Error> {
         let bits = rate_gbit_s.map(|rate| (rate * 1e9 / f64::from(cell.streams)) as u64);
         let kind = match (cell.part.is_tcp(), bits) {
-            (true, None) => String::new(),
+            (true, None) => format!("-C {CONGESTION_CONTROL}"),
             // Paced by the kernel: iperf3 keeps a processor busy while it waits.
-            (true, Some(bits)) => format!("--fq-rate {bits}"),
+            (true, Some(bits)) => format!("-C {CONGESTION_CONTROL} --fq-rate {bits}"),
             (false, None) => format!("-u -l {DATAGRAM} -b 0"),
             // Shorter bursts than by default, which would overflow the receiver's socket.
             (false, Some(bits)) => format!("-u -l {DATAGRAM} -b {bits} --pacing-timer 100"),
@@ -170,6 +173,10 @@ impl Client<'_> {
         let counted = f64::from(seconds) / f64::from(warm_up + seconds);
         let measured = read(&json, cell.part, busy_s.map(|busy_s| busy_s * counted));
         let measured = measured.ok_or_else(|| failed(&json["error"]))?;
+        let control = &json["end"]["sender_tcp_congestion"];
+        if cell.part.is_tcp() && control != CONGESTION_CONTROL {
+            return Err(failed(&format!("the congestion control was {control}")));
+        }
         Ok(Measured {
             busy_share: busy_s.map(|busy_s| busy_s / available_s),
             bytes_per_packet: Some(bytes / packets.max(1.0)),

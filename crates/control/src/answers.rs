@@ -198,6 +198,7 @@ impl Control {
             dropped_silently: conversion::count(engine.dropped),
             held: engine.held,
             redirected: conversion::count(engine.redirected),
+            redirected_outside: total.worker.redirect_outside,
             packets_accounted,
             troubles: troubles::of(
                 all.len(),

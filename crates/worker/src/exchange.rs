@@ -190,9 +190,10 @@ impl Exchange {
         self.redirection.as_deref()
     }
 
-    /// Shard of a packet, in a cluster. `None` if it needs no state.
-    pub(crate) fn shard_of(&self, packet: &Packet<'_>) -> Option<u8> {
-        self.steering.part_of(packet.bytes(), packet.realm).map(|shard| shard as u8)
+    /// Shard of a packet, in a cluster, and true if the packet is from outside. `None` if it needs no state.
+    pub(crate) fn shard_and_side(&self, packet: &Packet<'_>) -> Option<(u8, bool)> {
+        let found = self.steering.part_and_side(packet.bytes(), packet.realm);
+        found.map(|(shard, is_outside)| (shard as u8, is_outside))
     }
 
     /// Gives a received packet to the worker that has its session. Returns false if this worker or any worker

@@ -14,7 +14,14 @@ enum SteeringResult {
     /// Another worker has got it.
     Given,
     /// It is dropped, answered or redirected: to this node.
-    Done(Verdict, Option<u8>),
+    Done(Verdict, Option<Target>),
+}
+
+/// Node that gets a packet.
+struct Target {
+    node: u8,
+    /// True if the packet is from outside.
+    is_outside: bool,
 }
 
 impl BurstHandler {
@@ -42,10 +49,12 @@ impl BurstHandler {
                     kept += 1;
                 }
                 SteeringResult::Given => {}
-                SteeringResult::Done(verdict, node) => {
+                SteeringResult::Done(verdict, sent_to) => {
+                    let is_outside = sent_to.as_ref().is_some_and(|target| target.is_outside);
+                    self.stats.redirect_outside += u64::from(is_outside);
                     if let (Some(tracer), Some(before)) = (&mut self.tracer, before) {
-                        let sent_to = node.filter(|_| verdict == Verdict::Redirect);
-                        let name = sent_to.and_then(|n| exchange.redirection()?.tunnel.name(n).cloned());
+                        let name =
+                            sent_to.and_then(|to| exchange.redirection()?.tunnel.name(to.node).cloned());
                         tracer.deliver(now, before, (burst[i].bytes(), verdict), name);
                     }
                     self.send(engine, &mut burst[i..=i], &[verdict], i, way);
@@ -68,7 +77,7 @@ fn sort(nat: &mut Nat, now: Instant, packet: &mut Packet<'_>, exchange: &mut Exc
     if is_by_tunnel && let Err(verdict) = nat.receive_redirected(now, packet, &redirection.tunnel) {
         return SteeringResult::Done(verdict, None);
     }
-    let Some(shard) = exchange.shard_of(packet) else { return SteeringResult::Kept };
+    let Some((shard, is_outside)) = exchange.shard_and_side(packet) else { return SteeringResult::Kept };
     let place = match is_by_tunnel {
         true if redirection.held.contains(shard) => Place::Here,
         true => return SteeringResult::Done(nat.refuse(now, packet, DropReason::RedirectLoop), None),
@@ -76,7 +85,9 @@ fn sort(nat: &mut Nat, now: Instant, packet: &mut Packet<'_>, exchange: &mut Exc
     };
     match place {
         Place::Node(node) => {
-            SteeringResult::Done(nat.redirect(now, packet, &redirection.tunnel, node), Some(node))
+            let verdict = nat.redirect(now, packet, &redirection.tunnel, node);
+            let sent_to = (verdict == Verdict::Redirect).then_some(Target { node, is_outside });
+            SteeringResult::Done(verdict, sent_to)
         }
         Place::Nowhere => SteeringResult::Done(nat.refuse(now, packet, DropReason::ShardNowhere), None),
         Place::Here if exchange.hand_over_by_shard(shard, packet) => SteeringResult::Given,

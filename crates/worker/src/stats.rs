@@ -30,6 +30,8 @@ pub struct WorkerStats {
     pub held: u64,
     /// Packets sent to another node of a cluster.
     pub redirect: u64,
+    /// Part of `redirect`: packets from outside, which routes have led past the owner of their shard.
+    pub redirect_outside: u64,
     /// Packets that the engine created and the worker sent.
     pub emitted: u64,
     /// Packets that the engine did not process although it had room again: a defect of the engine.
@@ -98,6 +100,7 @@ impl AddAssign<&Snapshot> for Snapshot {
         a.drop += b.drop;
         a.held += b.held;
         a.redirect += b.redirect;
+        a.redirect_outside += b.redirect_outside;
         a.emitted += b.emitted;
         a.stalled += b.stalled;
         a.handed.add(b.handed);

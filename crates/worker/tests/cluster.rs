@@ -227,6 +227,7 @@ fn one_node_translates_a_flow_wherever_its_packets_arrive() {
         assert_eq!(snapshot.engine.dropped.packets, 0);
         let to_nodes: u64 = snapshot.redirected.iter().map(|(_, count)| count.packets).sum();
         assert_eq!(to_nodes, snapshot.engine.redirected.packets);
+        assert_eq!(snapshot.worker.redirect, to_nodes);
     }
     // Nobody sends to itself.
     let mut of_node = Snapshot::default();
@@ -239,6 +240,44 @@ fn one_node_translates_a_flow_wherever_its_packets_arrive() {
     assert_eq!(sum(|one| one.engine.forwarded.packets), sent - 1);
     let redirected = sum(|one| one.engine.redirected.packets);
     assert!((sent / 2..sent * 5 / 6).contains(&redirected), "{redirected} of {sent}");
+}
+
+#[test]
+fn only_redirected_packets_from_outside_count_as_such() {
+    let mut cluster = Cluster::start();
+    let is_of = |node: usize, host: u16, cluster: &Cluster| {
+        owner(cluster.steering.shard_of_subscriber(0, inside(host)).unwrap()) == node
+    };
+    // Packets from inside of each node's hosts, all at node 0.
+    (0..HOSTS).for_each(|host| cluster.push_at(0, six(inside(host), REMOTE, (5000, 7000 + host))));
+    let mut ends = BTreeMap::new();
+    for packet in cluster.sent(HOSTS.into()) {
+        ends.insert(gatun_testkit::packet::endpoints(&packet).dport - 7000, outside(&packet));
+    }
+    // Answers at node 1: those of its own hosts have arrived.
+    let own = (0..HOSTS).filter(|host| is_of(1, *host, &cluster)).count() as u64;
+    for (host, (address, port)) in &ends {
+        cluster.push_at(1, V4::new(REMOTE, *address).packet(&Message::udp(7000 + host, *port, b"back")));
+    }
+    assert_eq!(cluster.sent(HOSTS.into()).len(), usize::from(HOSTS));
+    // A packet that is refused is not redirected.
+    let foreign = (0..HOSTS).find(|host| !is_of(1, *host, &cluster)).unwrap();
+    let (address, port) = ends[&foreign];
+    let last_hop = V4 { ttl: 1, ..V4::new(REMOTE, address) };
+    cluster.push_at(1, last_hop.packet(&Message::udp(7000, port, b"late")));
+    let deadline = Instant::now() + 20 * SECOND;
+    let refused = |handle: &Handle| handle.snapshot(SECOND).unwrap().engine.refused().packets;
+    while cluster.nodes[1].handles.iter().map(refused).sum::<u64>() == 0 {
+        assert!(Instant::now() < deadline, "nothing is refused");
+    }
+    let mut of_node = [(); NODES].map(|()| Snapshot::default());
+    for (n, snapshot) in cluster.stop().iter().enumerate() {
+        of_node[n / WORKERS] += snapshot;
+    }
+    let counts = of_node.map(|sum| (sum.worker.redirect, sum.worker.redirect_outside));
+    let foreign_hosts = u64::from(HOSTS) - own;
+    assert!(counts[0].0 > 0 && counts[0].1 == 0, "{counts:?}");
+    assert_eq!(counts[1..], [(foreign_hosts, foreign_hosts), (0, 0)]);
 }
 
 #[test]

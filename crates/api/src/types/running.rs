@@ -165,6 +165,8 @@ structs! {
         pub held: u64,
         /// Packets sent to the nodes of the cluster that translate them.
         pub redirected: Count,
+        /// Part of `redirected`: packets from outside, which routes have led past the owner of their shard.
+        pub redirected_outside: u64,
         /// True if every received packet is accounted for.
         pub packets_accounted: bool,
         /// Conditions that need attention, the most urgent first.

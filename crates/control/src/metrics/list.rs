@@ -93,6 +93,12 @@ pub(super) const METRICS: &[Metric] = &[
         |v, s| by_node(v, s, |count| count.bytes),
         "Bytes sent to each other node of a cluster, without the headers of the tunnel.",
     ),
+    counter(
+        "worker_redirected_outside_packets",
+        WORKER,
+        |v, s| by_worker(v, s, |w| w.worker.redirect_outside),
+        "Part of gatun_worker_redirected_packets_total: packets from outside, which routes have led past the owner of their shard.",
+    ),
     gauge(
         "worker_held_packets",
         WORKER,

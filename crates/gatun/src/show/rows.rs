@@ -84,6 +84,10 @@ impl Shown for Status {
             0 => sessions,
             waiting => format!("{sessions}, and {} to restore", group(waiting)),
         };
+        let redirected = match self.redirected_outside {
+            0 => packets(&self.redirected),
+            outside => format!("{}, {} from outside", packets(&self.redirected), group(outside)),
+        };
         let packets_accounted = if self.packets_accounted { "yes" } else { "NO: please report this defect" };
         vec![
             self.version.clone(),
@@ -106,7 +110,7 @@ impl Shown for Status {
             packets(&self.rejected),
             packets(&self.dropped_silently),
             group(self.held),
-            packets(&self.redirected),
+            redirected,
             packets_accounted.to_owned(),
         ]
     }

@@ -106,7 +106,14 @@ impl Steering {
     /// needs no state.
     #[inline]
     pub fn part_of(&self, packet: &[u8], realm: u8) -> Option<usize> {
-        flow::owner(&self.rules, packet, realm)?.part(&self.sharding)
+        self.part_and_side(packet, realm).map(|(part, _)| part)
+    }
+
+    /// Same as [`part_of`](Self::part_of), with true for a packet from outside, to a public address.
+    #[inline]
+    pub fn part_and_side(&self, packet: &[u8], realm: u8) -> Option<(usize, bool)> {
+        let owner = flow::owner(&self.rules, packet, realm)?;
+        Some((owner.part(&self.sharding)?, owner.is_outside()))
     }
 
     /// Returns the worker that has to process a packet from a realm; `None` if any worker may.

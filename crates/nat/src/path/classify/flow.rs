@@ -19,6 +19,12 @@ pub(crate) enum FlowOwner {
 }
 
 impl FlowOwner {
+    /// Returns whether the packet is from outside: to a public address.
+    #[inline]
+    pub(crate) fn is_outside(self) -> bool {
+        matches!(self, FlowOwner::Address(_))
+    }
+
     /// Returns the part of a division that has the state.
     #[inline]
     pub(crate) fn part(self, sharding: &Sharding) -> Option<usize> {

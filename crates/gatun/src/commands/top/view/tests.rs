@@ -37,6 +37,7 @@ fn status(n: u64) -> Status {
         dropped_silently: count(n * 600),
         held: 0,
         redirected: count(0),
+        redirected_outside: 0,
         packets_accounted: true,
         troubles: Vec::new(),
     }

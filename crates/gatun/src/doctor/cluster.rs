@@ -1,16 +1,25 @@
 //! Checks of a node of a cluster: etcd, other nodes, shards, configurations, certificate, ways of packets.
 
 use super::Finding;
-use super::peer::{asymmetric_pools, certificate};
+use super::peer::certificate;
 use gatun_api::client::Client;
-use gatun_api::types::{Cluster, ClusterNode, ClusterState, RevisionStage};
+use gatun_api::types::{Cluster, ClusterNode, ClusterState, Pool, RevisionStage, Status};
 use gatun_config::{ClusterNode as Node, Config};
 use gatun_netlink::Prefix;
 use gatun_netlink::query::{RouteResult, way_to};
-use gatun_wire::text::counted;
+use gatun_wire::text::{counted, group};
+use std::time::Duration;
 
 const CHECK: &str = "cluster";
 const STATUS: &str = "gatun cluster status";
+/// Time for which redirected packets are counted. Counts since the start would hide new faults, and show
+/// repaired ones.
+const SAMPLE: Duration = Duration::from_secs(1);
+/// Redirected packets from outside in this time that are worth a repair: fewer are no load.
+const REDIRECTED_MIN: u64 = 100;
+/// Their share of the packets from outside, as a divisor: a tenth makes these packets an eighth more
+/// expensive (decision 0108). A smaller share may be by design: hairpinned packets to hosts of other nodes.
+const REDIRECTED_SHARE: u64 = 10;
 
 /// Findings about `[cluster]`, if the configuration has it and the daemon runs.
 pub(super) fn examine(client: &Client, config: &Config) -> Vec<Finding> {
@@ -18,7 +27,7 @@ pub(super) fn examine(client: &Client, config: &Config) -> Vec<Finding> {
         return Vec::new();
     };
     let mut findings = of_state(&cluster);
-    findings.extend(asymmetric_pools(client, CHECK));
+    findings.extend(misrouted(client));
     let others = section.nodes.iter().filter(|node| cluster.node.as_ref() != Some(&node.name));
     findings.extend(others.filter_map(|node| lost(config, node)));
     findings.extend(unannounced(config));
@@ -66,6 +75,60 @@ fn lost(config: &Config, node: &Node) -> Option<Finding> {
     };
     let what = format!("no route to {to}, the tunnel address of node {}", node.name);
     (!has_way).then(|| Finding::wrong(CHECK, what, fix))
+}
+
+/// Packets from outside that have arrived at this node.
+#[derive(Clone, Copy)]
+struct OutsidePackets {
+    /// Sent to the owners of their shards.
+    redirected: u64,
+    /// Translated here, those that other nodes have redirected included.
+    translated: u64,
+}
+
+impl OutsidePackets {
+    fn read(client: &Client) -> Option<OutsidePackets> {
+        let redirected = client.get::<Status>("/v1/status").ok()?.redirected_outside;
+        let pools = client.get::<Vec<Pool>>("/v1/pools").ok()?;
+        let translated = pools.iter().map(|pool| pool.inbound.packets).sum();
+        Some(OutsidePackets { redirected, translated })
+    }
+
+    fn since(self, before: OutsidePackets) -> OutsidePackets {
+        OutsidePackets {
+            redirected: self.redirected.saturating_sub(before.redirected),
+            translated: self.translated.saturating_sub(before.translated),
+        }
+    }
+}
+
+/// Finding about routes that lead packets to another node than their owner. Routers know the owner of a
+/// public address by its route, but not the shard of a subscriber. So only packets from outside count
+/// (decision 0108): of those from inside, (N - 1)/N have to be redirected.
+fn misrouted(client: &Client) -> Option<Finding> {
+    let before = OutsidePackets::read(client)?;
+    // Right routes lead no such packet here, and the doctor need not wait.
+    if before.redirected == 0 {
+        return None;
+    }
+    std::thread::sleep(SAMPLE);
+    past_owner(OutsidePackets::read(client)?.since(before))
+}
+
+fn past_owner(OutsidePackets { redirected, translated }: OutsidePackets) -> Option<Finding> {
+    let all = redirected.saturating_add(translated);
+    if redirected < REDIRECTED_MIN || redirected < all / REDIRECTED_SHARE {
+        return None;
+    }
+    let what = format!(
+        "routes lead packets past the owner of their address: of {} packets from outside in a second, this \
+         node redirected {}",
+        group(all),
+        group(redirected)
+    );
+    let fix = "let routers prefer the routes in `table` of [announce] to those in `backup_table`, and have \
+               no other routes to pools: see docs/how-to/cluster.md";
+    Some(Finding::note(CHECK, what, fix))
 }
 
 fn state(cluster: &Cluster) -> Finding {
@@ -268,6 +331,25 @@ mod tests {
             node(2)
         );
         gatun_config::load_str(&text, "test").map_err(|report| report.to_string()).unwrap().0
+    }
+
+    #[test]
+    fn packets_from_outside_that_routes_lead_past_their_owner_are_noted() {
+        let of = |redirected, translated| past_owner(OutsidePackets { redirected, translated });
+        let finding = of(2_000, 1_000).unwrap();
+        assert_eq!(finding.state, State::Note);
+        assert!(
+            finding.what.contains("of 3,000 packets from outside in a second, this node redirected 2,000")
+        );
+        assert!(finding.fix.unwrap().contains("prefer the routes in `table` of [announce]"));
+        // All packets of a node without shards, and the share and the number from which packets count.
+        assert!(of(100, 0).is_some() && of(100, 900).is_some());
+        assert!(of(99, 0).is_none() && of(1_000, 9_100).is_none() && of(0, 5_000).is_none());
+        // Earlier packets do not count.
+        let before = OutsidePackets { redirected: 70_000, translated: 10 };
+        let now = OutsidePackets { redirected: 70_099, translated: 20 };
+        let since = now.since(before);
+        assert_eq!((since.redirected, since.translated), (99, 10));
     }
 
     #[test]

@@ -19,7 +19,7 @@ const ASYMMETRIC: u64 = 100;
 pub(super) fn examine(client: &Client, config: &Config) -> Vec<Finding> {
     let (Some(_), Ok(peer)) = (&config.peer, client.get::<Peer>("/v1/peer")) else { return Vec::new() };
     let mut findings = of_state(&peer);
-    findings.extend(asymmetric_pools(client, CHECK));
+    findings.extend(asymmetric_pools(client));
     findings.extend(routes(config));
     findings
 }
@@ -112,13 +112,13 @@ fn validity((check, whose): (&'static str, &str), days: Option<u64>, renew: &str
 }
 
 /// Findings about pools whose packets pass this box in one direction only.
-pub(super) fn asymmetric_pools(client: &Client, check: &'static str) -> Vec<Finding> {
+fn asymmetric_pools(client: &Client) -> Vec<Finding> {
     let pools = client.get::<Vec<Pool>>("/v1/pools").unwrap_or_default();
-    let of = |pool: &Pool| asymmetric(check, &pool.name.0, (pool.outbound.packets, pool.inbound.packets));
+    let of = |pool: &Pool| asymmetric(&pool.name.0, (pool.outbound.packets, pool.inbound.packets));
     pools.iter().filter_map(of).collect()
 }
 
-fn asymmetric(check: &'static str, pool: &str, (out, back): (u64, u64)) -> Option<Finding> {
+fn asymmetric(pool: &str, (out, back): (u64, u64)) -> Option<Finding> {
     if out.max(back) < COMPARED_MIN || out.max(back) / ASYMMETRIC < out.min(back) {
         return None;
     }
@@ -129,7 +129,7 @@ fn asymmetric(check: &'static str, pool: &str, (out, back): (u64, u64)) -> Optio
         group(back)
     );
     let fix = "announce prefix and pool from the same box, alike: see docs/how-to/announce.md";
-    Some(Finding::note(check, what, fix))
+    Some(Finding::note(CHECK, what, fix))
 }
 
 /// Finding about a configuration by which routers do not learn which box to use.
@@ -209,9 +209,9 @@ mod tests {
 
     #[test]
     fn a_pool_with_packets_in_one_direction_shows_asymmetric_routes() {
-        let what = asymmetric(CHECK, "res", (50_000, 3)).unwrap().what;
+        let what = asymmetric("res", (50_000, 3)).unwrap().what;
         assert!(what.contains("50,000 packets of pool res went out here, and 3 came in"), "{what}");
-        let is_noted = |out, back| asymmetric(CHECK, "res", (out, back)).is_some();
+        let is_noted = |out, back| asymmetric("res", (out, back)).is_some();
         assert!(is_noted(3, 50_000) && !is_noted(50_000, 600) && !is_noted(900, 0));
     }
 

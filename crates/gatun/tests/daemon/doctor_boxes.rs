@@ -1,13 +1,14 @@
 //! Findings of `gatun doctor` at a box of a pair and at a node of a cluster: routes, BIRD, BFD, tunnel, etcd.
 
-use crate::cluster::{NAMES, NODES, Nodes, cluster, config, is_whole, network, until};
+use crate::cluster::{NAMES, NODES, Nodes, client, cluster, config, is_whole, network, until};
 use crate::harness::{Daemon, program};
 use crate::pair::{Numbered, STANDBY, certificates, kill, lab, start, until_synced};
 use crate::pair_tools::at;
-use gatun_api::types::ClusterState;
+use gatun_api::types::{Binding, ClusterState, Page, Status};
 use gatun_testkit::pair::SERVER;
 use gatun_testkit::{PairNetwork, echo, run, wait_until};
 use std::fs;
+use std::net::Ipv4Addr;
 use std::os::unix::fs::symlink;
 use std::time::Duration;
 
@@ -185,6 +186,7 @@ fn faults_of_a_cluster_are_reported_with_their_repair() {
         let waited = wait_until("first findings", WAIT_MAX, are_said);
         assert!(waited.is_ok(), "not all of {lines:#?} are said: {}", at(&net, 0, "doctor").1);
         the_tunnel_is_checked(&net);
+        a_route_past_the_owner_is_noted(&net);
 
         // A node dies.
         kill(&mut nodes.daemons[2]);
@@ -220,6 +222,52 @@ fn faults_of_a_cluster_are_reported_with_their_repair() {
         until_said(&net, 0, "WRONG cluster", false);
         assert_eq!(cluster(0).nodes.len(), NODES);
     });
+}
+
+/// Public address of the host with this port, which a binding of any node has.
+fn public_of(port: u16) -> Ipv4Addr {
+    let found = (0..NODES).find_map(|number| {
+        let page: Page<Binding> = client(number).get("/v1/bindings?limit=10000").unwrap();
+        page.items.into_iter().find(|binding| binding.inside_port == port)
+    });
+    found.unwrap().outside
+}
+
+/// Number of the node that is neither owner nor backup of a public address.
+fn without(public: Ipv4Addr) -> usize {
+    let has = |range: &String| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let [first, last] = [first, last].map(|address| address.parse::<Ipv4Addr>().unwrap());
+        (first..=last).contains(&public)
+    };
+    let shards = cluster(0).shards;
+    let shard = shards.iter().find(|shard| shard.addresses.iter().any(has)).unwrap();
+    let holders = [shard.owner.as_deref(), shard.backup.as_deref()];
+    NAMES.iter().position(|name| !holders.contains(&Some(*name))).unwrap()
+}
+
+/// Answers to a public address take a node that has to send them to the owner, and no longer.
+fn a_route_past_the_owner_is_noted(net: &PairNetwork) {
+    let past = "note  cluster: routes lead packets past the owner of their address: of ";
+    let flow = Numbered::start(net, 22_000);
+    let public = public_of(22_000);
+    let wrong = without(public);
+    let route = format!("{public}/32 via 10.0.{}.2", wrong + 1);
+    // Packets from inside are redirected by design.
+    let inside = format!("2001:db8:64::/96 via 2001:db8:{}0::2 metric 1", wrong + 1);
+    net.inside.ip(&format!("-6 route add {inside}")).unwrap();
+    let redirected = || client(wrong).get::<Status>("/v1/status").unwrap().redirected.packets;
+    wait_until("packets from inside are redirected", WAIT_MAX, || redirected() > 500).unwrap();
+    assert!((0..NODES).all(|number| !findings(net, number).contains(past)));
+    net.outside.ip(&format!("route add {route}")).unwrap();
+    until_said(net, wrong, past, true);
+    let mut others = (0..NODES).filter(|number| *number != wrong);
+    assert!(others.all(|number| !findings(net, number).contains(past)));
+    net.outside.ip(&format!("route del {route}")).unwrap();
+    until_said(net, wrong, past, false);
+    let (sent, lost) = flow.end();
+    assert!(sent > 100 && lost == 0, "{lost} of {sent} datagrams lost");
+    net.inside.ip(&format!("-6 route del {inside}")).unwrap();
 }
 
 /// Routes to tunnel addresses, and MTUs of the interfaces that lead there.

@@ -2,6 +2,7 @@
 
 mod container;
 mod features;
+mod findings;
 mod links;
 mod markdown;
 mod pages;

@@ -71,6 +71,7 @@ fn the_page_of_a_node_shows_the_configuration_and_events_and_drains_nodes() {
         until_says(&browser, "#cluster-revision", "Revision 2: on trial by uid 0; all nodes return in ");
         until_says(&browser, SECOND, "here; owns ");
         until_says(&browser, SECOND, "; revision 2, on trial");
+        on_trial_a_node_that_differs_waits_for_its_turn(&browser);
         revisions_and_events_are_those_of_the_daemon(&browser);
         let cells = browser.run("return document.querySelectorAll('#cluster-picture li').length");
         assert_eq!(cells, json!(SHARDS));
@@ -92,10 +93,48 @@ fn the_page_of_a_node_shows_the_configuration_and_events_and_drains_nodes() {
 
         nodes.stop_etcd();
         until_says(&browser, "#cluster-sub", "This node goes on without etcd: nothing moves.");
-        assert!(browser.text("#cluster-revisions").contains("confirmed by "), "what was read before is gone");
+        what_was_read_before_stays(&browser);
         let complaints = complaints(&browser, "(Unauthorized)");
         assert!(complaints.is_empty(), "{complaints:?}");
     });
+}
+
+/// Changes the daemon's answers of a path on their way to the page, by an expression of `answer`, until the
+/// page has its own `fetch` back.
+fn change_answers(browser: &Browser, path: &str, change: &str) {
+    browser.run(&format!(
+        "const real = window.real = window.fetch;
+         window.fetch = async (target, options) => {{
+             const answer = await real(target, options);
+             return target.pathname === {path:?} ? {change} : answer;
+         }};"
+    ));
+}
+
+fn leave_answers(browser: &Browser) {
+    browser.run("window.fetch = window.real");
+}
+
+/// A trial of three nodes is over too soon to see it without changed answers.
+fn on_trial_a_node_that_differs_waits_for_its_turn(browser: &Browser) {
+    let differs = "answer.json().then((cluster) => {
+        Object.assign(cluster.nodes[1].revision, { differs: true, is_trial: false });
+        return new Response(JSON.stringify(cluster));
+    })";
+    change_answers(browser, "/v1/cluster", differs);
+    until_says(browser, SECOND, "; revision 2, differs");
+    assert!(!browser.text("#cluster-more").contains("does not run"));
+    leave_answers(browser);
+    until_says(browser, SECOND, "; revision 2, on trial");
+}
+
+/// A daemon that does not answer leaves the page what it has.
+fn what_was_read_before_stays(browser: &Browser) {
+    let refusal = "new Response('{\"error\":\"no answer\"}', { status: 503 })";
+    change_answers(browser, "/v1/cluster/revisions", refusal);
+    until_says(browser, "#cluster-revisions-error", "Not up to date: no answer.");
+    assert!(browser.text("#cluster-revisions").contains("confirmed by "), "what was read before is gone");
+    leave_answers(browser);
 }
 
 fn revisions_and_events_are_those_of_the_daemon(browser: &Browser) {

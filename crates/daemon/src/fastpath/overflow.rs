@@ -28,7 +28,7 @@ impl QueueWatch {
     }
 }
 
-/// What a counter said while a worker was behind.
+/// Count of a counter while a worker is behind.
 #[derive(Default)]
 struct CounterWatch {
     /// Count at the last look, if a worker was behind then.

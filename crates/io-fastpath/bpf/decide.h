@@ -415,13 +415,6 @@ static __always_inline bool is_of4(struct entry *e, const struct key4 *key)
 	       e->four[1] == key->addresses[1] && e->proto == key->proto && e->way != WAY_6_TO_4;
 }
 
-/* Requests both lines of an entry: what is read of it later does not wait for one after the other. */
-static __always_inline void request(struct entry *e)
-{
-	(void)*(volatile __u64 *)&e->near;
-	(void)*(volatile __u64 *)&e->packets;
-}
-
 /* The entry of a packet, and its generation before anything else of it was read. */
 static __always_inline struct entry *find(__u32 home, const void *key, bool six, __u32 *generation)
 {
@@ -430,10 +423,11 @@ static __always_inline struct entry *find(__u32 home, const void *key, bool six,
 
 	if (!e || !next)
 		return NULL;
+	/* Both lines of each likely entry arrive together: what is read later does not wait for one after the other. */
 	near = *(volatile __u64 *)&e->near;
 	(void)*(volatile __u64 *)&e->packets;
-	/* The most likely place but home. */
-	request(next);
+	(void)*(volatile __u64 *)&next->near;
+	(void)*(volatile __u64 *)&next->packets;
 	for (int i = 0; i < NEAR_MAX && near; i++, near >>= 8) {
 		e = entry_at(home + (near & 0xff) - 1);
 		if (!e)

@@ -11,8 +11,8 @@ const LOST_MAX: f64 = 0.1;
 const PRECISION: f64 = 0.04;
 /// Rate of [`Part::Paced`].
 const PACED_GBIT_S: f64 = 4.0;
-/// Congestion control of TCP, Debian's default. With a host's BBR, the rate of many streams is mostly that of
-/// its own model of the path.
+/// Congestion control of TCP, Debian's default. A host may have BBR, which paces each stream by its own
+/// model of the path.
 pub(super) const CONGESTION_CONTROL: &str = "cubic";
 /// Payload of a datagram, bytes.
 const DATAGRAM: u32 = 1400;

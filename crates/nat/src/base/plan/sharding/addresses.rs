@@ -144,11 +144,12 @@ impl Addresses {
         (span.first <= a).then_some(usize::from(span.part))
     }
 
-    /// Gives an address of a pool to another part.
+    /// Gives an address of a pool to a part. The spans of a distribution do not depend on how it came about.
     pub(super) fn give(&mut self, address: Ipv4Addr, part: usize) {
         let a = u32::from(address);
         let at = self.spans.partition_point(|span| span.last < a);
-        let Some(old) = self.spans.get(at).copied().filter(|span| span.first <= a) else { return };
+        let holder = self.spans.get(at).copied().filter(|span| span.first <= a);
+        let Some(old) = holder.filter(|span| usize::from(span.part) != part) else { return };
         let parts = [
             (a > old.first).then(|| Span { last: a.saturating_sub(1), ..old }),
             Some(Span { first: a, last: a, part: part as u16 }),

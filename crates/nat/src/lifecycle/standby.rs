@@ -187,8 +187,8 @@ fn begin(
         note_state(rules, now, tables.get_mut(id), session);
         let place = tables.place_of(tables.get(id));
         tables.release_reserved(place, &outside_flow(&session.flow));
-        // The flow goes on at both.
-        if let Some(ended) = ended.filter(|_| tables.ended_flow(restoring) == ended) {
+        // The flow goes on at both. It may have ended here once more since.
+        if let Some(ended) = ended.filter(|id| tables.has_ended(restoring, *id)) {
             tables.release_for_peer(ended);
         }
         return Ok(());

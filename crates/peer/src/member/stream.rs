@@ -367,7 +367,15 @@ impl Member {
         let mut ends = self.ends.of_flow(&flow);
         let is_seen = |ended: &Ended| ended.is_replaced || ended.number <= begin.seen;
         let is_known = ends.iter().all(is_seen) || !rules.end_wins;
-        match ends.pop() {
+        let latest = ends.pop();
+        if is_second {
+            // Meanwhile the flow had another session here. The report of its end stands for both.
+            for earlier in ends.drain(..).filter(Ended::is_untold) {
+                self.ends.remove(&earlier);
+                self.free.push(earlier);
+            }
+        }
+        match latest {
             Some(latest) if is_known && !is_second => {
                 let released = ends.iter().map(|ended| PeerAction::Released(ended.id)).collect();
                 ends.iter().for_each(|ended| self.ends.remove(ended));

@@ -243,10 +243,13 @@ impl Tables {
     /// Returns the record of the same flow that has ended here and waits for the other member.
     pub(crate) fn ended_flow(&self, r: &Restoring) -> Option<RecordId> {
         let place = self.locate(r.record.outside().0)?;
-        let is_it = |record: &Session| {
-            record.is_replicated() && !record.is_reservation() && record.identity() == r.record.identity()
-        };
-        self.quarantined_at(place, r.record.transport(), r.record.outside_port, is_it)
+        self.quarantined_at(place, r.record.transport(), r.record.outside_port, |record| is_end(record, r))
+    }
+
+    /// Returns whether a record is one of the same flow that has ended here and waits for the other member.
+    pub(crate) fn has_ended(&self, r: &Restoring, id: RecordId) -> bool {
+        let record = self.get(id);
+        record.is_quarantined() && is_end(record, r)
     }
 
     /// Returns the record that keeps the port of a session of the other member.
@@ -350,6 +353,11 @@ impl Tables {
             self.subscribers.release_if_idle(owner);
         }
     }
+}
+
+/// Returns whether a quarantined record is an end of the same flow that the other member was told of.
+fn is_end(record: &Session, r: &Restoring) -> bool {
+    record.is_replicated() && !record.is_reservation() && record.identity() == r.record.identity()
 }
 
 /// Notes that the other member may know a session.

@@ -2,7 +2,7 @@
 
 use crate::cluster::{self, ClusterManager, ClusterOrders, OpenedCluster, PreparedCluster};
 use crate::health::HealthControl;
-use crate::peer::{self, OpenedPeer, PeerManager, PeerOrders, PreparedPeer};
+use crate::peer::{self, OpenedPeer, PeerManager, PeerOrders, PreparedPeer, SharedFence};
 use crate::sandbox::Sandbox;
 use crate::takeover::SessionStore;
 use crate::{Event, Settings};
@@ -88,10 +88,11 @@ impl Boxes {
         opened: OpenedBoxes,
         settings: &Settings,
         (health, clock): (&HealthControl, Clock),
+        fence: &SharedFence,
         means: (&Sandbox, &Sender<Event>),
     ) -> anyhow::Result<Boxes> {
         let pair = (prepared.peer, opened.link);
-        let peer = PeerManager::start(pair, settings, health.clone(), means)?;
+        let peer = PeerManager::start(pair, settings, (health.clone(), clock, fence.clone()), means)?;
         let node = (prepared.cluster, opened.cluster);
         let cluster = ClusterManager::start(node, settings, (health.clone(), clock), means)?;
         Ok(Boxes { peer, cluster })

@@ -83,6 +83,7 @@ fn member(me: ownership::Member, start: &Start) -> Member {
         away_ms: 10_000,
         again_ms: 1_000,
         timing: Timing { lease_ms: 0, kernel_ms: 0, drift_ms: 0 },
+        fence_ms: 0,
         revision: 1,
         rules: Rules::default(),
     };

@@ -117,7 +117,7 @@ counted_kinds! {
         // Cluster
         RedirectLoop, "redirect_loop", "Another node of the cluster has redirected the packet to this one, which does not have its shard: the nodes disagree for a moment, or the packet is forged.";
         ShardNowhere, "shard_nowhere", "No node of the cluster translates the shard of the packet at this moment.";
-        ShardFenced, "shard_fenced", "This node has not heard of the cluster for so long that another node may have the shard of the packet.";
+        ShardFenced, "shard_fenced", "Another box may have the ports of the packet: this node has not heard of its cluster for too long, or this box of a pair was stopped or declared gone.";
         TunnelHeader, "tunnel_header", "A packet to the tunnel address and port with other headers than those of a redirected packet, or with a wrong length or checksum.";
         TunnelSource, "tunnel_source", "A packet to the tunnel address and port that no node of the cluster has sent.";
         TunnelVni, "tunnel_vni", "A packet in the tunnel with a network identifier of another cluster.";

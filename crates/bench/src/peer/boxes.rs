@@ -334,6 +334,7 @@ fn member(common: &Setup, me: ownership::Member, is_owner: bool) -> Member {
         away_ms: 3_600_000,
         again_ms: 1_000,
         timing: Timing { lease_ms: 0, kernel_ms: 0, drift_ms: 0 },
+        fence_ms: 1_000,
         revision: 1,
         rules: Rules::default(),
         shards,

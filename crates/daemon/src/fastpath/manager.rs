@@ -12,6 +12,7 @@ use crate::offload::{
     Driver, EndOfPanic, FastPathKind, InstanceCredits, ManagerOf, Orders, PUBLISH_EVERY, SessionKey,
     StatelessNames, manager_settings, number_prefixes,
 };
+use crate::peer::SharedFence;
 use crate::sandbox::{Calls, Sandbox};
 use crate::{ANSWER_MAX, Event, Settings};
 use anyhow::Context as _;
@@ -79,6 +80,7 @@ impl FastPathManager {
     pub(crate) fn start(
         opened: OpenedFastPath,
         settings: &Settings,
+        fence: SharedFence,
         (sandbox, events): (&Sandbox, &Sender<Event>),
     ) -> anyhow::Result<FastPathManager> {
         let open = match opened {
@@ -105,7 +107,7 @@ impl FastPathManager {
             overflow: QueueWatch::new(dropped),
         };
         let driver = Driver {
-            target: KernelTarget::new(table),
+            target: KernelTarget::new(table, fence),
             start,
             settings: settings_of(&settings.fastpath, &settings.plan),
             policy: FeedPolicy {
@@ -318,6 +320,7 @@ impl FastPathKind for Kernel {
     }
 
     fn turn(&mut self, manager: &mut ManagerOf<Self>) {
+        manager.target_mut().heed_fence();
         self.progress.notice_moves(manager.installed_total());
         self.overflow.look(&self.progress);
         if self.credits.is_due() {

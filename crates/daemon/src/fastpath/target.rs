@@ -1,5 +1,6 @@
 //! The kernel's table as a target of the offload manager.
 
+use crate::peer::SharedFence;
 use gatun_io_fastpath::{
     Flow, FlowUse, Inside, KernelTime, Protocol, Refusal as TableRefusal, SlotId, Table,
 };
@@ -13,6 +14,8 @@ use std::time::Duration;
 /// The kernel's table.
 pub(super) struct KernelTarget {
     pub(super) table: Table,
+    /// Time until which this box of a pair may translate.
+    fence: SharedFence,
     /// End of the lease.
     lease: KernelTime,
     /// Chooses counters of identifications.
@@ -24,10 +27,11 @@ pub(super) struct KernelTarget {
 }
 
 impl KernelTarget {
-    pub(super) fn new(table: Table) -> KernelTarget {
+    pub(super) fn new(table: Table, fence: SharedFence) -> KernelTarget {
         let hasher = RandomState::new();
         KernelTarget {
             table,
+            fence,
             lease: KernelTime::default(),
             hasher,
             flows: Vec::new(),
@@ -40,6 +44,13 @@ impl KernelTarget {
     pub(super) fn end_lease(&mut self) {
         self.lease = KernelTime(0);
         self.table.control().set_lease(self.lease);
+    }
+
+    /// Ends the lease at once if this box may not translate any more.
+    pub(super) fn heed_fence(&mut self) {
+        if self.lease.0 > 0 && self.fence.left().is_zero() {
+            self.end_lease();
+        }
     }
 
     /// Sessions that match, each with the time since it was given to the kernel.
@@ -158,6 +169,11 @@ impl Target for KernelTarget {
     }
 
     fn renew_lease(&mut self, time: Duration) {
+        let time = match self.fence.left() {
+            // The peer may have assigned the ports of these sessions.
+            Duration::ZERO => return self.end_lease(),
+            left => time.min(left),
+        };
         self.lease = KernelTime(KernelTime::now().0.saturating_add(time.as_nanos() as u64));
         self.table.control().set_lease(self.lease);
     }

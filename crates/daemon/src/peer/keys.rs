@@ -10,6 +10,9 @@ use gatun_peer::member::AddressRange;
 use gatun_peer::wire::ConfigKey;
 use std::fmt::Debug;
 
+/// End of the names of static bindings.
+const STATIC: &str = ".static";
+
 /// Keys of a pair, sorted by name. Ports, devices, the API, logs and announced routes may differ.
 pub(super) fn keys(
     settings: &Settings,
@@ -29,6 +32,16 @@ pub(super) fn keys(
         keys.section("port", &[("queues (addresses of each)", &steering.address_shares())]);
     }
     keys.of_plan(&settings.plan, &layout.ranges)
+}
+
+/// Keys of static bindings, sorted by name.
+pub(crate) fn of_statics(plan: &Plan) -> Vec<ConfigKey> {
+    let mut keys = Keys(Vec::new());
+    plan.nat64.iter().for_each(|nat64| keys.nat64(plan, nat64));
+    plan.nat44.iter().for_each(|nat44| keys.nat44(plan, nat44));
+    keys.0.retain(|key| key.name.ends_with(STATIC));
+    keys.0.sort_unstable();
+    keys.0
 }
 
 /// Keys of a cluster, sorted by name. Nodes may also have other numbers of workers, and know other nodes

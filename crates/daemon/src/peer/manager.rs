@@ -1,6 +1,7 @@
 //! Thread of the member, and orders to it.
 
 use super::addresses::Layout;
+use super::fence::SharedFence;
 use super::opening::OpenedPeer;
 use super::standing::StandingFile;
 use super::status::{Watch, current, end_of_panic, side, unsaved};
@@ -22,10 +23,10 @@ use gatun_peer::member::{Member, MemberSettings, SavedStanding};
 use gatun_peer::ownership::{Rules, Timing};
 use gatun_peer::wire::{self, ConfigKey, Exchange};
 use gatun_peer::workers::{FeedSettings, WorkerEngines};
-use gatun_worker::Handle;
+use gatun_worker::{Clock, Handle};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Records that wait for the member, per worker.
 const RING: usize = 65_536;
@@ -43,6 +44,9 @@ const HELD: &str = "this box has no sessions yet, and waits for its peer: see `g
 /// Reason why nothing is announced by a box whose peer has taken over.
 const GONE: &str = "an operator has declared this box gone, and its peer owns all public addresses: \
                     restart it with `gatun run --forget`";
+
+/// Reason of a request that has failed.
+const NO_ANSWER: &str = "the thread of the peer does not answer";
 
 /// Bytes of memory of the member, by the number of workers.
 pub(crate) fn memory_bytes(workers: usize) -> u64 {
@@ -75,6 +79,8 @@ enum Order {
     Reread,
     Release(Answer),
     TakeOver(Answer),
+    /// Tell the keys of the peer.
+    Keys(SyncSender<Option<Vec<ConfigKey>>>),
 }
 
 type Answer = SyncSender<Result<(), String>>;
@@ -103,6 +109,8 @@ struct PendingMember {
     saved: Option<SavedStanding>,
     file: Option<StandingFile>,
     waker: Waker,
+    /// Clock of the engines, and the time until which this box translates.
+    times: (Clock, SharedFence),
     health: HealthControl,
     watch: Watch,
 }
@@ -145,7 +153,7 @@ impl PeerManager {
     pub(crate) fn start(
         (prepared, link): (Option<PreparedPeer>, OpenedPeer),
         settings: &Settings,
-        health: HealthControl,
+        (health, clock, fence): (HealthControl, Clock, SharedFence),
         (sandbox, events): (&Sandbox, &Sender<Event>),
     ) -> anyhow::Result<PeerManager> {
         let (Some(prepared), Some(link)) = (prepared, link) else {
@@ -165,8 +173,19 @@ impl PeerManager {
         let kernel_ms = if settings.fastpath.kernel { settings.fastpath.lease_ms } else { 0 };
         let waker = Waker::new().context("cannot create a descriptor for the thread of the peer")?;
         let watch = Watch::new(shown.clone(), events.clone(), peer_api);
-        let early =
-            PendingMember { peer, link, change, kernel_ms, saved, file, waker: waker.clone(), health, watch };
+        let times = (clock, fence);
+        let early = PendingMember {
+            peer,
+            link,
+            change,
+            kernel_ms,
+            saved,
+            file,
+            waker: waker.clone(),
+            times,
+            health,
+            watch,
+        };
         let (sender, orders) = channel();
         let sandbox = sandbox.of_peer(settings);
         let end = end_of_panic(shown.clone(), events.clone());
@@ -222,7 +241,7 @@ impl PeerOrders {
     fn ask(&self, order: impl FnOnce(Answer) -> Order) -> Result<(), String> {
         let (answer, answers) = sync_channel(1);
         self.send(order(answer));
-        let late = |_| Err("the thread of the peer does not answer".to_owned());
+        let late = |_| Err(NO_ANSWER.to_owned());
         answers.recv_timeout(ANSWER_MAX).unwrap_or_else(late)
     }
 
@@ -231,6 +250,17 @@ impl PeerOrders {
         if let Some(peer) = &settings.peer {
             self.send(Order::Change(Box::new(Change::new(settings, peer, steering))));
         }
+    }
+
+    /// Returns the keys that the peer has told last: none before its first greeting. `None` if it is declared
+    /// gone.
+    ///
+    /// # Errors
+    /// The thread does not answer.
+    pub(crate) fn keys_of_peer(&self) -> Result<Option<Vec<ConfigKey>>, String> {
+        let (answer, answers) = sync_channel(1);
+        self.send(Order::Keys(answer));
+        answers.recv_timeout(ANSWER_MAX).map_err(|_| NO_ANSWER.to_owned())
     }
 
     /// Has the certificates read again, for the next connection.
@@ -243,7 +273,7 @@ impl PendingMember {
     fn run(mut self, orders: &Receiver<Order>) {
         let Some((workers, has_all)) = self.wait(orders) else { return };
         let saved = self.saved.take().filter(|_| has_all);
-        let PendingMember { peer, link, change, kernel_ms, file, waker, health, watch, .. } = self;
+        let PendingMember { peer, link, change, kernel_ms, file, waker, times, health, watch, .. } = self;
         let Change { layout, keys, steering } = change;
         let generation = crate::takeover::clock_ms();
         let feeds = FeedSettings { packets: peer.packets, len: RING, generation };
@@ -251,6 +281,7 @@ impl PendingMember {
         let Some(engines) = engines else {
             return watch.failure("peer: a worker did not answer at the start: restart gatun".to_owned());
         };
+        let (rules, timing) = (Rules::default(), Timing { lease_ms: 0, kernel_ms, drift_ms: DRIFT_MS });
         let settings = MemberSettings {
             me: layout.me,
             shards: Layout::shards(peer.mode),
@@ -258,9 +289,10 @@ impl PendingMember {
             own_ports: layout.own_ports,
             away_ms: peer.away_after_ms.into(),
             again_ms: AGAIN_MS,
-            timing: Timing { lease_ms: 0, kernel_ms, drift_ms: DRIFT_MS },
+            timing,
+            fence_ms: peer.dead_after_ms + timing.word_ms(&rules),
             revision: wire::revision(&keys),
-            rules: Rules::default(),
+            rules,
         };
         let Ok(process) = process_number() else {
             return watch.failure("peer: cannot get random numbers: restart gatun".to_owned());
@@ -276,7 +308,8 @@ impl PendingMember {
             file,
             health,
             watch,
-            began: Instant::now(),
+            clock: times.0,
+            fence: times.1,
             announced: None,
             logged_error: None,
         };
@@ -302,6 +335,8 @@ impl PendingMember {
                 Ok(Order::Change(change)) => self.change = *change,
                 Ok(Order::Reread) => drop(self.link.reread()),
                 Ok(Order::Release(answer) | Order::TakeOver(answer)) => drop(answer.send(early())),
+                // The peer has told nothing yet.
+                Ok(Order::Keys(answer)) => drop(answer.send(Some(Vec::new()))),
                 Err(_) => return None,
             }
         }
@@ -318,7 +353,9 @@ struct Running {
     file: Option<StandingFile>,
     health: HealthControl,
     watch: Watch,
-    began: Instant,
+    /// Clock of the engines: their fences are times of it.
+    clock: Clock,
+    fence: SharedFence,
     /// Epochs and settledness that the announced routes have.
     announced: Option<(Vec<gatun_peer::ownership::Epoch>, bool)>,
     logged_error: Option<String>,
@@ -340,6 +377,7 @@ impl Running {
             let Running { driver, engines, file, layout, .. } = &mut self;
             let mut save = |standing: &SavedStanding| save(file.as_ref(), layout, standing);
             let ms = driver.turn(now_ms, engines, &mut save);
+            self.fence.set(self.driver.member.translates_until_ms());
             self.note(now_ms, is_urgent);
             // Whoever asks for the state after an answer finds the effect of the order.
             for (answer, result) in answers {
@@ -353,7 +391,7 @@ impl Running {
     }
 
     fn now_ms(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+        self.clock.now().0
     }
 
     /// Executes an order. Returns its answer, if anybody waits for one.
@@ -383,6 +421,7 @@ impl Running {
             Order::TakeOver(answer) => {
                 return Some((answer, member.take_over(now_ms).map_err(|error| error.to_string())));
             }
+            Order::Keys(answer) => drop(answer.send(member.keys_of_other())),
         }
         None
     }

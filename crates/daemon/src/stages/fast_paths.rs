@@ -6,6 +6,7 @@ use crate::fastpath::{FastPathManager, OpenedFastPath, Progress};
 use crate::offload_orders::OffloadOrders;
 use crate::output::Output;
 use crate::p4::P4Manager;
+use crate::peer::SharedFence;
 use crate::ports::Ports;
 use gatun_worker::Handle;
 use std::sync::Arc;
@@ -18,16 +19,17 @@ pub(super) struct FastPaths {
 
 impl FastPaths {
     /// Starts the threads that the configuration wants. `fits`: the sessions of the previous process go on.
+    /// `fence`: the time until which this box translates.
     ///
     /// # Errors
     /// Returns an error if a thread cannot start, or a file cannot be read.
     pub(super) fn start(
         start: &Start,
         (opened, ports): (OpenedFastPath, &Ports),
-        fits: bool,
+        (fits, fence): (bool, &SharedFence),
     ) -> anyhow::Result<FastPaths> {
         let Start { settings, sandbox, sender, .. } = start;
-        let kernel = FastPathManager::start(opened, settings, (sandbox, sender))?;
+        let kernel = FastPathManager::start(opened, settings, fence.clone(), (sandbox, sender))?;
         Ok(FastPaths { kernel, p4: P4Manager::start(settings, ports, (fits, sandbox, sender))? })
     }
 

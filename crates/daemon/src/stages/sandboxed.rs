@@ -6,6 +6,7 @@ use super::opened::Opened;
 use super::prepared::Prepared;
 use crate::boxes::Boxes;
 use crate::fastpath::OpenedFastPath;
+use crate::peer::SharedFence;
 use crate::sandbox::Enforced;
 use crate::{connector, signals};
 use gatun_export::Connect;
@@ -29,7 +30,8 @@ impl Sandboxed {
         let Prepared { start, fastpath: (_, fits), .. } = &mut opened.listening.prepared;
         let connect = connector::start(&start.sandbox)?;
         let fastpath = std::mem::replace(&mut opened.fastpath, OpenedFastPath::Off);
-        let fast_paths = FastPaths::start(start, (fastpath, &opened.ports), *fits)?;
+        let fence = SharedFence::new(start.clock);
+        let fast_paths = FastPaths::start(start, (fastpath, &opened.ports), (*fits, &fence))?;
         let Listening { prepared: Prepared { start, boxes: prepared, .. }, boxes, .. } =
             &mut opened.listening;
         let (prepared, sockets) = (std::mem::take(prepared), std::mem::take(boxes));
@@ -38,6 +40,7 @@ impl Sandboxed {
             sockets,
             &start.settings,
             (&opened.health.control(), start.clock),
+            &fence,
             (&start.sandbox, &start.sender),
         )?;
         let signals = signals::Watched::new()?;

@@ -19,6 +19,7 @@
 
 mod ends;
 mod engines;
+mod fence;
 mod ownership;
 mod refused;
 mod round;
@@ -37,6 +38,7 @@ pub use status::{PairCounters, PairStatus};
 use crate::ownership::{Epoch, Standing};
 use crate::wire::{Exchange, Received};
 use ends::{Ended, WaitingEnds};
+use fence::StopFence;
 use gatun_nat::feed::Record;
 use gatun_nat::standby::{PeerLink, StandbySweep};
 use gatun_nat::{FeedCursor, Sequence, ShardSet};
@@ -52,6 +54,8 @@ use walk::Walk;
 enum Work {
     /// Knowledge about the other member, and rights.
     Setup,
+    /// Time until which the engines may translate.
+    Fence,
     Round(Round),
     /// Ports of acknowledged ends.
     Free,
@@ -93,6 +97,7 @@ pub struct Member {
     /// True if a walk is next, and not a round.
     walk_is_next: bool,
     own: Ownership,
+    fence: StopFence,
     /// Shards of a cluster; `None` in a pair.
     shared: Option<Box<SharedShards>>,
     /// Knowledge that the engines have.
@@ -131,6 +136,7 @@ impl Member {
             walk: None,
             walk_is_next: false,
             own,
+            fence: StopFence::default(),
             shared: None,
             link: None,
             needs_setup: true,
@@ -206,6 +212,7 @@ impl Member {
     /// Does what is due. Returns the time until it has to be called again, ms, if nothing is received before.
     pub fn turn(&mut self, now_ms: u64, engines: &mut dyn Engines) -> u64 {
         self.ahead.resize(engines.workers(), None);
+        self.note_turn(now_ms);
         self.intake(now_ms);
         self.note_link(now_ms);
         loop {
@@ -229,7 +236,7 @@ impl Member {
         let has_word = self.own.is_peer_gone && self.settings.rules.close_with_word;
         self.exchange.declare_gone(has_word);
         self.exchange.delay_answers(self.lacks_answers());
-        let next_ms = self.exchange.turn(now_ms);
+        let next_ms = self.exchange.turn(now_ms).min(self.fence_due_in_ms(now_ms));
         let is_busy = self.work.is_some() || !self.steps.is_empty() || self.walk.is_some();
         if is_busy { next_ms.min(BUSY_MS) } else { next_ms }
     }
@@ -262,7 +269,7 @@ impl Member {
         match work {
             Work::Setup => self.setup_done(),
             Work::Round(round) => self.round_done(now_ms, engines, round),
-            Work::Free | Work::Page => {}
+            Work::Free | Work::Page | Work::Fence => {}
             Work::WalkBegins(shards) => self.receiving = shards,
             Work::Pass(pass, shards, cursors) => {
                 self.read_feeds(now_ms, engines);
@@ -304,6 +311,7 @@ impl Member {
     fn begin_next(&mut self, now_ms: u64, engines: &mut dyn Engines) -> bool {
         // After a change of the plan, the ports of refused sessions are reserved before there are rights.
         let is_urgent = self.use_word(now_ms)
+            || self.begin_fence(now_ms, engines)
             || self.begin_refused(now_ms, engines)
             || self.begin_setup(engines)
             || self.begin_free(engines)

@@ -4,7 +4,7 @@ use super::engines::{Engines, for_all};
 use super::settings::{MemberSettings, SavedStanding};
 use super::{Member, Work};
 use crate::ownership::{Authority, Epoch, Member as Side, Standing};
-use crate::wire::{DECLARED_GONE, KeyDifference};
+use crate::wire::{ConfigKey, DECLARED_GONE, KeyDifference};
 use gatun_nat::ShardSet;
 use gatun_nat::standby::{PeerAction, PeerCommand, PeerLink, StandbySweep};
 use std::fmt;
@@ -129,6 +129,12 @@ impl Member {
         self.settings.addresses = addresses;
         (self.settings.own_ports, self.settings.revision) = (own_ports, revision);
         self.needs_setup = true;
+    }
+
+    /// Returns the keys of the configuration that the other member has told last: none before its first
+    /// greeting. `None` if it is declared gone.
+    pub fn keys_of_other(&self) -> Option<Vec<ConfigKey>> {
+        (!self.own.is_peer_gone).then(|| self.exchange.peer_keys().to_vec())
     }
 
     /// The operator says that the other member is off and has lost its state. The member owns all shards

@@ -34,6 +34,9 @@ pub struct MemberSettings {
     pub again_ms: u64,
     /// Lengths of waits.
     pub timing: Timing,
+    /// Pause after which a member of a pair asks the other one before it goes on, ms: the operator may have
+    /// declared it gone. 0 means that it never asks.
+    pub fence_ms: u32,
     /// Hash of the configuration that both have in common.
     pub revision: u64,
     /// Rules in force: all, except in a proof that one is needed.

@@ -227,6 +227,7 @@ impl Member {
             away_ms: 0,
             again_ms,
             timing: Timing { lease_ms: 0, kernel_ms: 0, drift_ms: 0 },
+            fence_ms: 0,
             revision: 0,
             rules,
         };

@@ -283,6 +283,11 @@ impl Exchange {
         &self.differences
     }
 
+    /// Returns the other member's keys, as it has told them last.
+    pub(crate) fn peer_keys(&self) -> &[ConfigKey] {
+        self.peer_keys.as_deref().unwrap_or_default()
+    }
+
     /// Returns the name of the other box; empty before its first greeting.
     pub fn peer_name(&self) -> &str {
         &self.peer_name

@@ -8,6 +8,7 @@
 #[path = "../support/engines.rs"]
 mod engines;
 mod node;
+mod stop;
 mod word;
 mod world;
 
@@ -24,6 +25,8 @@ fn variant(seed: u64, rules: Rules) -> (Variant, Faults) {
         is_active_active: bit(2),
         log_max: if bit(3) { 6 } else { 64 },
         ring: if bit(4) { 24 } else { 512 },
+        // Time passes in steps of up to two seconds.
+        fence_ms: if bit(8) { 3_000 } else { 0 },
     };
     let faults = Faults { kills: bit(5), power: bit(6), breaks: !seed.is_multiple_of(3), releases: bit(7) };
     (variant, faults)
@@ -83,7 +86,7 @@ fn each_rule_is_needed() {
 }
 
 /// Later seeds than the usual ones whose histories have found faults.
-const FOUND_FAULTS: [u64; 1] = [1213];
+const FOUND_FAULTS: [u64; 3] = [1213, 6749, 10751];
 
 #[test]
 fn histories_that_have_found_faults_keep_all_promises() {

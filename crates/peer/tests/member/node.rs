@@ -12,6 +12,7 @@ use std::net::Ipv4Addr;
 pub const WORKERS: usize = 2;
 pub const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)];
 pub const KERNEL_MS: u32 = 300;
+pub const DRIFT_MS: u32 = 50;
 
 /// Settings that vary between seeds.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +28,8 @@ pub struct Variant {
     pub log_max: usize,
     /// Records in the ring of a feed.
     pub ring: usize,
+    /// Pause after which a member asks the other one; 0 for never.
+    pub fence_ms: u32,
 }
 
 impl Variant {
@@ -148,7 +151,8 @@ impl Node {
             own_ports: variant.ports().1,
             away_ms: 3_000,
             again_ms: 20,
-            timing: Timing { lease_ms: 0, kernel_ms: KERNEL_MS, drift_ms: 50 },
+            timing: Timing { lease_ms: 0, kernel_ms: KERNEL_MS, drift_ms: DRIFT_MS },
+            fence_ms: variant.fence_ms,
             revision: 1,
             rules: variant.rules,
         };
@@ -173,6 +177,9 @@ impl Node {
     /// Returns the translations that packets can find in the box.
     pub fn translations(&self, now: Instant) -> Vec<Translation> {
         let mut all = self.process.as_ref().map(|process| process.workers.translations()).unwrap_or_default();
+        if let Some(process) = &self.process {
+            all.retain(|one| !process.workers.is_fenced(now, one.address()));
+        }
         if now.0 < self.kernel.1 {
             all.extend_from_slice(&self.kernel.0);
         }

@@ -7,7 +7,15 @@ use gatun_testkit::packet::text::udp4;
 
 /// Boxes that agree. A UDP session is told after some packets.
 fn world(rules: Rules, packets: u8) -> World {
-    let variant = Variant { rules, packets, blocks: None, is_active_active: false, log_max: 64, ring: 512 };
+    let variant = Variant {
+        rules,
+        packets,
+        blocks: None,
+        is_active_active: false,
+        log_max: 64,
+        ring: 512,
+        fence_ms: 0,
+    };
     let faults = Faults { kills: false, power: false, breaks: false, releases: false };
     let mut world = World::new(0, variant, faults);
     world.heal().unwrap();

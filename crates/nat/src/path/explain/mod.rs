@@ -188,7 +188,9 @@ pub(crate) fn explain(core: &Core, packet: &mut Packet<'_>) -> Explanation {
     let realm = packet.realm;
     let is_fenced = |shard| core.state.tables.standby.is_fenced(shard, core.state.tables.now);
     let outlook = match packet.bytes().first().map(|b| b >> 4) {
-        _ if e.shard.is_some_and(is_fenced) => Err(End::Fate(Fate::Drop(DropReason::ShardFenced, None))),
+        _ if core.shard_of(packet).is_some_and(is_fenced) => {
+            Err(End::Fate(Fate::Drop(DropReason::ShardFenced, None)))
+        }
         Some(6) => six(core, packet, &mut e),
         Some(4) => four(core, packet, &mut e),
         Some(_) => Err(DropReason::BadVersion.into()),

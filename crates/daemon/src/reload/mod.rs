@@ -5,6 +5,7 @@
 //!   review   compares the new configuration with the active one
 //!   swap     prepares a change for every worker and applies it between two bursts
 //!   forecast counts the sessions that a change would end
+//!   statics  checks static bindings that other boxes have, too
 //!   orders   requests of the API: plan, apply, confirm, roll back
 //!   maps     mappings of an instance: replaced, added, removed, listed
 //! ```
@@ -15,6 +16,7 @@ mod forecast;
 pub(crate) mod maps;
 mod orders;
 mod review;
+mod statics;
 mod swap;
 
 use super::boxes::BoxOrders;

@@ -5,6 +5,7 @@
 //! text stays next to the file until it is confirmed.
 
 use super::forecast::EndingSessions;
+use super::statics;
 use super::swap::PreparedEngines;
 use super::{ActiveText, Reload, ReloadRefusal, in_lines, notes};
 use crate::config_file::{ConfigFile, HistoryEntry, KnownText, ReplaceError, Staged};
@@ -148,7 +149,8 @@ impl Reload {
             plan.ends.clone_from(&review.difference.ends);
             let check_sinks = || self.sink_updater.check(&self.settings, new).map_err(ReloadRefusal::from);
             let rest = || check_sinks().and_then(|()| self.next_ports(new).map(drop));
-            match self.prepare_engines(new, &review).and_then(|ready| rest().map(|()| ready)) {
+            let engines = || self.prepare_engines(new, &review);
+            match self.check_nodes(new).and_then(|()| engines()).and_then(|ready| rest().map(|()| ready)) {
                 Ok(ready) => {
                     plan.applicable = true;
                     plan.ends.extend(ready.as_ref().and_then(PreparedEngines::moved_in_words));
@@ -166,6 +168,13 @@ impl Reload {
         }
         plan.problems = problems;
         plan
+    }
+
+    /// Refuses static bindings that would contradict those of nodes which change later. A node that is late
+    /// itself is not asked for a preview.
+    fn check_nodes(&self, new: &Settings) -> Result<(), ReloadRefusal> {
+        let moves = self.boxes.cluster.as_ref().map(|_| statics::check_moves(&self.settings.plan, &new.plan));
+        moves.unwrap_or(Ok(())).map_err(ReloadRefusal::why)
     }
 
     /// Checks whether a configuration could be applied and written to the file now.

@@ -1,6 +1,6 @@
 //! Transition to another configuration: prepared for every worker, applied between two bursts, and awaited.
 
-use super::{Reload, ReloadRefusal, Review};
+use super::{Reload, ReloadRefusal, Review, statics};
 use crate::event_sinks::{Prepared, Refusal};
 use crate::live_ports::NextPorts;
 use crate::peer::{self, Layout, by_shard};
@@ -85,6 +85,7 @@ impl Reload {
         if review.difference.is_empty() {
             return Ok(None);
         }
+        self.check_statics(new)?;
         let prepared = self.prepare_changes(new)?;
         self.check_layout(new, prepared.shared_plans.as_ref())?;
         Ok(Some(prepared))
@@ -172,6 +173,14 @@ impl Reload {
             Ok(steering) => peer.set(new, steering),
             Err(why) => self.output.error(&format!("reload: [peer] {why}: restart gatun")),
         }
+    }
+
+    /// Refuses static bindings that would contradict those of the peer.
+    fn check_statics(&self, new: &Settings) -> Result<(), ReloadRefusal> {
+        let Some(peer) = &self.boxes.peer else { return Ok(()) };
+        let of_peer = peer.keys_of_peer().map_err(ReloadRefusal::why)?;
+        let checked = of_peer.map(|keys| statics::check(&self.settings.plan, &new.plan, &keys));
+        checked.unwrap_or(Ok(())).map_err(ReloadRefusal::why)
     }
 
     /// Refuses a plan that divides the ports of an address between the boxes in another way.
@@ -374,7 +383,8 @@ impl From<Refused> for ReloadRefusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gatun_nat::plan::{Nat44, Pool4, PoolRange};
+    use gatun_nat::plan::{Nat44, Pool4, PoolRange, StaticBinding, Transport};
+    use std::net::Ipv4Addr;
 
     fn plan(ranges: &[(u8, u8, (u16, u16))]) -> Plan {
         let address = |n: u8| [192, 0, 2, n].into();
@@ -402,6 +412,17 @@ mod tests {
         let mut other = before.clone();
         other.limits.sessions_per_subscriber += 1;
         assert_eq!(refused(&other), None);
+        // A static binding takes no address from its shard.
+        let mut bound = before.clone();
+        bound.nat44[0].static_bindings = vec![StaticBinding {
+            transport: Transport::Tcp,
+            inside: (Ipv4Addr::new(10, 0, 0, 9).to_ipv6_mapped(), 80),
+            outside: (Ipv4Addr::new(192, 0, 2, 5), 8080),
+        }];
+        assert_eq!(refused(&bound), None);
+        let with = Shares::after(&old, &bound).unwrap().steering;
+        let without = Shares::after(&with, &before).unwrap().steering;
+        assert_eq!(check_division((&bound, &with), (&before, &without)).err().map(|why| why.why), None);
         let pools = "addresses or ports of public pools";
         for after in [
             plan(&[(0, 15, (20_000, 65535))]),

@@ -141,6 +141,31 @@ fn a_revision_is_applied_at_all_nodes_under_traffic_confirmed_rolled_back_and_re
     );
 }
 
+/// A public port goes to another host in two revisions. A node that was down may take both at once.
+#[test]
+fn a_static_binding_comes_and_moves_to_another_host_in_two_revisions() {
+    lab("cluster_config::a_static_binding_comes_and_moves_to_another_host_in_two_revisions", || {
+        let net = network();
+        let with = |host: u8| {
+            let inside = format!("inside = \"[2001:db8:1::{host}]:80\"");
+            let binding =
+                format!("static = [{{ protocol = \"tcp\", {inside}, outside = \"192.0.2.1:80\" }}]\n");
+            shared("").replace("subscriber = ", &format!("{binding}subscriber = "))
+        };
+        let mut nodes = Nodes::start_by(&net, &|number| start(&net, number, &shared("")));
+        applied(0, &with(5), &[]);
+        all_run(&nodes, &with(5));
+        let said = words(&apply(0, &with(6), &[]));
+        assert!(said.contains("tcp 192.0.2.1:80 would go to another host"), "{said}");
+        kill(&mut nodes.daemons[2]);
+        until(0, "the dead node is away", |one| one.away().next().is_some());
+        applied(0, &shared(""), &[]);
+        applied(1, &with(6), &[]);
+        nodes.daemons[2] = start(&net, 2, &with(5));
+        all_run(&nodes, &with(6));
+    });
+}
+
 #[test]
 fn nodes_without_etcd_end_a_trial_and_start_from_their_files_and_follow_it_later() {
     lab(

@@ -4,7 +4,7 @@
 
 use crate::harness::{CREATE, Daemon, in_lab_with};
 use gatun_api::client::{Client, Error};
-use gatun_api::types::{Binding, Page, Peer, PeerMember, PeerState, Protocol};
+use gatun_api::types::{Binding, Drop, Instance, Page, Peer, PeerMember, PeerState, Protocol};
 use gatun_testkit::pair::SERVER;
 use gatun_testkit::{Namespace, PairNetwork, Process, echo, missing, wait_until};
 use rustix::process::Signal;
@@ -536,6 +536,85 @@ fn connections_go_on_while_a_box_is_stopped() {
         no_port_twice();
         talk.end();
         late.end();
+    });
+}
+
+/// Translated packets of a box, and those that it dropped because its peer may have their ports.
+fn translated_and_fenced(number: usize) -> (u64, u64) {
+    let instances: Vec<Instance> = client(number).get("/v1/instances").unwrap();
+    let drops: Vec<Drop> = client(number).get("/v1/drops").unwrap();
+    let fenced = drops.iter().find(|one| one.reason == "shard_fenced").unwrap();
+    let translated = instances.iter().map(|one| one.outbound.packets + one.inbound.packets).sum();
+    (translated, fenced.six_to_four.packets)
+}
+
+/// A box is stopped, and not dead: an operator who declares it gone is wrong. It goes on, and has packets.
+#[test]
+fn a_stopped_box_that_was_declared_gone_translates_nothing() {
+    lab("pair::a_stopped_box_that_was_declared_gone_translates_nothing", || {
+        let Pair { net, boxes: [first, second], _server } = Pair::in_use(STANDBY);
+        let talk = Talk::start(&net, 10, 20_000);
+        until_equal(20_000..20_010);
+        first.process.signal(Signal::STOP).unwrap();
+        net.wait_until_used(1, PUBLIC).unwrap();
+        until(1, "the silent peer is noticed", |peer| peer.state == PeerState::Alone);
+        ask(1, "takeover").unwrap();
+        until(1, "it owns all", |peer| peer.peer_gone && peer.shards[0].owner == PeerMember::B);
+        let late = Talk::start(&net, 30, 21_000);
+        // Packets of the box itself take its routes, whatever the other routers use.
+        let ping = "ping -q -c 50 -i 0.02 -W 1 2001:db8:64::198.51.100.2";
+        let pinging =
+            Process::start(net.boxes[0].command("sh").args(["-c", ping]).stdout(Stdio::null())).unwrap();
+        first.process.signal(Signal::CONT).unwrap();
+        until(0, "it is refused", |peer| {
+            let why = peer.reason.as_ref();
+            peer.state == PeerState::Waiting && why.is_some_and(|why| why.contains("declared this peer gone"))
+        });
+        drop(pinging.output(WAIT_MAX));
+        let (translated, fenced) = translated_and_fenced(0);
+        assert!(fenced > 0, "no packet met the fence");
+        first.says("this box was stopped for");
+        let again = gatun_testkit::output(net.boxes[0].command("sh").args(["-c", ping])).unwrap();
+        let said = String::from_utf8_lossy(&again.stdout).into_owned();
+        assert!(said.contains(" 0 received"), "{said}");
+        assert_eq!(translated_and_fenced(0), (translated, fenced + 50));
+        second.says("peer: declared gone");
+        talk.end();
+        late.end();
+    });
+}
+
+/// A port that goes to another host does so in two changes, each at both boxes.
+#[test]
+fn a_static_binding_moves_to_another_host_in_two_steps_at_both_boxes() {
+    lab("pair::a_static_binding_moves_to_another_host_in_two_steps_at_both_boxes", || {
+        let with = |host: &str| {
+            format!(
+                "static = [{{ protocol = \"tcp\", inside = \"[{host}]:80\", outside = \"{PUBLIC}:80\" }}]\n"
+            )
+        };
+        let (old, new) = (with("2001:db8:1::5"), with("2001:db8:1::6"));
+        let key = "nat64.lab.static".to_owned();
+        let file = |number: usize, binding: &str| {
+            let text = config(number, STANDBY);
+            text.replacen("[state]", &format!("{binding}[state]"), 1)
+        };
+        let Pair { net: _net, boxes: [first, second], _server } = Pair::start(STANDBY);
+        for (number, daemon) in [&first, &second].into_iter().enumerate() {
+            daemon.reload(&file(number, &old), "reload: done");
+        }
+        let refused = first.reload(&file(0, &new), "nothing has changed");
+        assert!(refused.contains("tcp 192.0.2.1:80 would go to another host"), "{refused}");
+        first.reload(&file(0, ""), "reload: done");
+        until(1, "the difference is told", |peer| peer.differences.contains(&key));
+        let refused = first.reload(&file(0, &new), "nothing has changed");
+        assert!(refused.contains("the peer still has another `nat64.lab.static`"), "{refused}");
+        second.reload(&file(1, ""), "reload: done");
+        until(0, "both are equal", |peer| peer.differences.is_empty());
+        first.reload(&file(0, &new), "reload: done");
+        until(1, "the difference is told", |peer| peer.differences.contains(&key));
+        second.reload(&file(1, &new), "reload: done");
+        until(0, "both are equal", |peer| peer.differences.is_empty());
     });
 }
 

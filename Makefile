@@ -51,9 +51,12 @@ offload: ## Check the offload manager: HISTORIES=100000 seeded histories of engi
 	$(CARGO) run --release --package gatun-model --bin gatun-offload-model -- --histories $(HISTORIES) --switches 2
 
 STATES ?= 10000000
-pair-model: ## Visit the states of a pair and of a cluster that own ports together, at most STATES=10000000 of each scenario
+WALKS ?= 200000
+pair-model: ## Visit the states of a pair and of a cluster that own ports together: STATES=10000000 of each scenario, and WALKS=200000 long histories
 	$(CARGO) run --release --package gatun-pair-model -- --states $(STATES)
 	$(CARGO) run --release --package gatun-cluster-model -- --states $(STATES)
+	$(CARGO) run --release --package gatun-pair-model -- --walks $(WALKS)
+	$(CARGO) run --release --package gatun-cluster-model -- --walks $(WALKS) --losses 1
 
 nightly: ## Run what is too long for make test: AddressSanitizer, long fuzzing, a long run of the model
 	@PACKETS=$(PACKETS) scripts/nightly

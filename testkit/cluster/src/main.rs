@@ -4,17 +4,18 @@
 
 use gatun_cluster::ClusterRules;
 use gatun_cluster_model::{Bounds, Scenario, explain};
-use gatun_pair_model::{ProcessState, check};
+use gatun_pair_model::{ProcessState, check, walk};
 use std::process::ExitCode;
 
 const HELP: &str = "\
-gatun-cluster-model [--scenario NAME] [--states N] [--without RULE] [--life LIFE] [--KIND N]...
+gatun-cluster-model [--scenario NAME] [--states N | --walks N] [--without RULE] [--life LIFE] [--KIND N]...
 
 Visits the states of nodes that own and back up shards together, and checks that no port has two users, that
 no mapping is lost that a ready backup has acknowledged, that no move ends a mapping, and that a node gets the
 right to assign ports when the faults have ended.
 --scenario: two-nodes, three-nodes, other-shard; all by default. two-shards: both together, which shows no
             more
+--walks:    takes this number of random walks instead: long histories with all faults
 --states:   number of states, beyond which the search ends (10 million by default)
 --without:  leaves out a rule, to show that it matters; --without list prints their names
 --life:     the only way in which a process ends: stopped, killed or off
@@ -38,7 +39,7 @@ fn main() -> ExitCode {
         drift: 1,
     };
     let (mut name, mut states, mut rules) = (None, 10_000_000, ClusterRules::default());
-    let (mut ranges, mut life) = (1, None);
+    let (mut ranges, mut life, mut walks) = (1, None, None);
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         let value = args.next().unwrap_or_default();
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
         match (arg.as_str(), number) {
             ("--scenario", None) => name = Some(value),
             ("--states", Some(n)) => states = n,
+            ("--walks", Some(n)) => walks = Some(n as u64),
             ("--ranges", Some(n)) => ranges = n.clamp(1, 3) as u8,
             ("--life", None) if lives(&value).is_some() => life = lives(&value),
             ("--without", None) if value == "list" => {
@@ -76,9 +78,18 @@ fn main() -> ExitCode {
         let scenario = scenario.with(rules).with_ports(ranges);
         let lives = life.unwrap_or(scenario.lives);
         let scenario = scenario.with_lives(lives);
-        let checked = check(&scenario, states);
-        println!("{one}: {}", checked.figures());
-        if let Some((promise, actions)) = checked.broken {
+        let (figures, broken) = match walks {
+            None => {
+                let checked = check(&scenario, states);
+                (checked.figures(), checked.broken)
+            }
+            Some(walks) => {
+                let walked = walk(&scenario, 0, walks);
+                (walked.figures(), walked.broken)
+            }
+        };
+        println!("{one}: {figures}");
+        if let Some((promise, actions)) = broken {
             println!("{one}: broken: {promise}");
             explain(&scenario, &actions).iter().for_each(|line| println!("    {line}"));
             return ExitCode::FAILURE;

@@ -8,7 +8,7 @@ use futures::check_futures;
 use gatun_cluster::ClusterRules;
 use gatun_cluster_model::{Bounds, Scenario, explain};
 use gatun_pair_model::search::Search;
-use gatun_pair_model::{ProcessState, check};
+use gatun_pair_model::{ProcessState, check, walk};
 
 const NONE: Bounds = Bounds::NONE;
 const STATES: usize = 20_000_000;
@@ -132,5 +132,35 @@ fn each_of_several_shards_is_in_a_state_of_one() {
         });
         assert!(checked.is_complete, "{name}: {}", checked.figures());
         println!("{name}: {}", checked.figures());
+    }
+}
+
+/// Long histories with all faults of `make pair-model`, and lost packets among them.
+#[test]
+fn random_walks_keep_all_promises_and_find_what_rules_prevent() {
+    let faults = Bounds {
+        ports: 2,
+        writes: 3,
+        late: 1,
+        crashes: 2,
+        cuts: 2,
+        breaks: 1,
+        connects: 3,
+        losses: 1,
+        promises: 1,
+        words: 1,
+        drift: 1,
+    };
+    for (name, scenario) in [("two nodes", two(faults)), ("three nodes", three(faults))] {
+        let walked = walk(&scenario, 0, 2_000);
+        if let Some((promise, actions)) = &walked.broken {
+            panic!("{name}: {promise}:\n{}", explain(&scenario, actions).join("\n"));
+        }
+        assert!(walked.walks == 2_000 && walked.longest > 100, "{name}: {}", walked.figures());
+        println!("{name}: {}", walked.figures());
+    }
+    for rule in ["compare", "absent", "ready", "right", "revoke", "told_first", "fence"] {
+        let walked = walk(&two(faults).with(ClusterRules::without(rule).unwrap()), 0, 10_000);
+        assert!(walked.broken.is_some(), "without {rule}: {}", walked.figures());
     }
 }

@@ -16,8 +16,10 @@ mod packets;
 mod scenario;
 pub mod search;
 mod state;
+mod walks;
 
 pub use check::explain;
 pub use scenario::{Bounds, ProcessState, Scenario, TIMING};
 pub use search::{Checked, check};
 pub use state::{Action, State};
+pub use walks::{Walked, walk};

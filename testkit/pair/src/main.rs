@@ -2,16 +2,17 @@
 
 #![forbid(unsafe_code)]
 
-use gatun_pair_model::{Bounds, Scenario, check, explain};
+use gatun_pair_model::{Bounds, Scenario, check, explain, walk};
 use gatun_peer::ownership::Rules;
 use std::process::ExitCode;
 
 const HELP: &str = "\
-gatun-pair-model [--scenario NAME] [--states N] [--without RULE] [--KIND N]...
+gatun-pair-model [--scenario NAME] [--states N | --walks N] [--without RULE] [--KIND N]...
 
 Visits the states of members that own public ports, and checks that no port has two users, that no
 acknowledged mapping is lost, and that a member gets the right to assign ports when the faults have ended.
 --scenario: pair, cluster; both by default. two-shards, three-nodes: shards together, which shows no more
+--walks:    takes this number of random walks instead: long histories with all faults
 --states:   number of states, beyond which the search ends (10 million by default; they take a few GB)
 --without:  leaves out a rule, to show that it matters; --without list prints their names
 --log:      records that a member keeps for a member that it cannot reach (2 by default)
@@ -34,7 +35,7 @@ fn main() -> ExitCode {
         drift: 1,
     };
     let (mut name, mut states, mut rules) = (None, 10_000_000, Rules::default());
-    let (mut log, mut ranges) = (2, 3);
+    let (mut log, mut ranges, mut walks) = (2, 3, None);
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         let value = args.next().unwrap_or_default();
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         match (arg.as_str(), number) {
             ("--scenario", None) => name = Some(value),
             ("--states", Some(n)) => states = n,
+            ("--walks", Some(n)) => walks = Some(n as u64),
             ("--ranges", Some(n)) => ranges = n.clamp(1, 3) as u8,
             ("--log", Some(n)) => log = n.try_into().unwrap_or(u8::MAX),
             ("--without", None) if value == "list" => {
@@ -70,9 +72,18 @@ fn main() -> ExitCode {
     for (one, scenario) in scenarios.into_iter().filter(|(one, _)| wanted(one)) {
         is_good = true;
         let scenario = Scenario { log, ..scenario.with(rules).with_ports(ranges) };
-        let checked = check(&scenario, states);
-        println!("{one}: {}", checked.figures());
-        if let Some((promise, actions)) = checked.broken {
+        let (figures, broken) = match walks {
+            None => {
+                let checked = check(&scenario, states);
+                (checked.figures(), checked.broken)
+            }
+            Some(walks) => {
+                let walked = walk(&scenario, 0, walks);
+                (walked.figures(), walked.broken)
+            }
+        };
+        println!("{one}: {figures}");
+        if let Some((promise, actions)) = broken {
             println!("{one}: broken: {promise}");
             explain(&scenario, &actions).iter().for_each(|line| println!("    {line}"));
             return ExitCode::FAILURE;

@@ -6,7 +6,7 @@ mod futures;
 
 use futures::check_futures;
 use gatun_pair_model::search::{Model, Search};
-use gatun_pair_model::{Action, Bounds, Scenario, State, check, explain};
+use gatun_pair_model::{Action, Bounds, Scenario, State, check, explain, walk};
 use gatun_peer::ownership::Rules;
 use stateright::{Checker as _, Model as _, Property};
 
@@ -172,5 +172,37 @@ fn each_of_several_shards_is_in_a_state_of_one() {
         });
         assert!(checked.is_complete, "{name}: {}", checked.figures());
         println!("{name}: {}", checked.figures());
+    }
+}
+
+/// Long histories with all faults of `make pair-model`. Walks are no proof: that they find what most rules
+/// prevent shows that they reach something.
+#[test]
+fn random_walks_keep_all_promises_and_find_what_rules_prevent() {
+    let faults = Bounds {
+        ports: 3,
+        changes: 1,
+        grants: 2,
+        crashes: 2,
+        cuts: 2,
+        breaks: 1,
+        connects: 6,
+        losses: 1,
+        promises: 1,
+        drift: 1,
+    };
+    for (name, scenario) in [("pair", pair(faults)), ("cluster", Scenario::cluster(faults))] {
+        let walked = walk(&scenario, 0, 2_000);
+        if let Some((promise, actions)) = &walked.broken {
+            panic!("{name}: {promise}:\n{}", explain(&scenario, actions).join("\n"));
+        }
+        assert!(walked.walks == 2_000 && walked.longest > 30, "{name}: {}", walked.figures());
+        println!("{name}: {}", walked.figures());
+    }
+    let needed =
+        ["owner_assigns", "own_range", "wait_for_state", "wait_for_release", "wait_for_kernel", "agree"];
+    for rule in needed {
+        let walked = walk(&pair(faults).with(Rules::without(rule).unwrap()), 0, 2_000);
+        assert!(walked.broken.is_some(), "without {rule}: {}", walked.figures());
     }
 }

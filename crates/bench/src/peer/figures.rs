@@ -3,6 +3,20 @@
 use crate::measure::median;
 use serde_json::{Map, Value, json};
 
+/// Goals for the medians at the default load: figures, and their greatest values.
+const GOALS: [(&str, f64); 6] = [
+    ("sync.seconds", 5.0),
+    ("sync.packet_cost_percent", 3.0),
+    ("sync.bytes_per_session", 60.0),
+    ("steady.owner_percent", 10.0),
+    ("steady.backup_percent", 10.0),
+    ("steady.bytes_per_session", 60.0),
+];
+
+fn goal(name: &str) -> Option<f64> {
+    GOALS.iter().find(|(of, _)| *of == name).map(|(_, goal)| *goal)
+}
+
 /// Figures of several runs. Each has the form of the results of one run.
 pub(super) struct RunFigures {
     least: Value,
@@ -20,9 +34,21 @@ impl RunFigures {
         }
     }
 
-    /// One object with the medians, and with the least and the most figures.
-    pub(super) fn json(self, workers: u64, runs: u64, cpu: &str) -> Value {
+    /// Names of the figures whose medians miss their goals.
+    fn missed(&self) -> Vec<String> {
+        let all = lines(&self.median).into_iter();
+        all.filter(|(name, median)| goal(name).is_some_and(|goal| *median > goal))
+            .map(|(name, _)| name)
+            .collect()
+    }
+
+    /// One object with the medians, and with the least and the most figures. `has_goals` is false for another
+    /// load than the default one.
+    pub(super) fn json(self, (workers, has_goals): (u64, bool), runs: u64, cpu: &str) -> Value {
         let mut all = json!({ "workers": workers, "runs": runs, "cpu": cpu });
+        if has_goals {
+            all["missed_goals"] = json!(self.missed());
+        }
         if let (Value::Object(all), Value::Object(medians)) = (&mut all, self.median) {
             all.extend(medians);
             all.insert("least".to_owned(), self.least);
@@ -31,11 +57,24 @@ impl RunFigures {
         all
     }
 
-    pub(super) fn print(&self, runs: u64) {
+    pub(super) fn print(&self, has_goals: bool, runs: u64) {
         let [least, median, most] = [&self.least, &self.median, &self.most].map(lines);
-        println!("{:<36} {:>14} {:>14} {:>14}", format!("figure, runs: {runs}"), "least", "median", "most");
+        let title = if has_goals { "goal" } else { "" };
+        println!(
+            "{:<36} {:>14} {:>14} {:>14} {title:>8}",
+            format!("figure, runs: {runs}"),
+            "least",
+            "median",
+            "most"
+        );
         for (((name, least), (_, median)), (_, most)) in least.iter().zip(median).zip(most) {
-            println!("{name:<36} {least:>14} {median:>14} {most:>14}");
+            let goal = goal(name).filter(|_| has_goals).map(|goal| format!("{goal}")).unwrap_or_default();
+            println!("{name:<36} {least:>14} {median:>14} {most:>14} {goal:>8}");
+        }
+        if has_goals {
+            let missed = self.missed();
+            let missed = if missed.is_empty() { "none".to_owned() } else { missed.join(", ") };
+            println!("goals that the medians miss: {missed}");
         }
     }
 }
@@ -85,6 +124,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn medians_are_compared_with_their_goals() {
+        let run =
+            |seconds: f64, bytes: f64| json!({ "sync": { "seconds": seconds, "bytes_per_session": bytes } });
+        let missed = |runs: &[Value]| RunFigures::of(runs).missed();
+        assert_eq!(missed(&[run(4.0, 35.0), run(4.9, 35.0), run(9.0, 61.0)]), [""; 0]);
+        assert_eq!(
+            missed(&[run(4.0, 35.0), run(5.1, 61.0), run(9.0, 61.0)]),
+            ["sync.bytes_per_session", "sync.seconds"]
+        );
+    }
+
+    #[test]
     fn each_figure_is_summarized_in_its_place() {
         let run = |seconds: f64, packets: u64| {
             let takeover = json!([{ "packets": packets, "first_ns": null }]);
@@ -93,7 +144,8 @@ mod tests {
         let summary = RunFigures::of(&[run(3.0, 7), run(1.0, 9), run(2.5, 8)]);
         assert_eq!(lines(&summary.least), [("sync.seconds".into(), 1.0), ("takeover.0.packets".into(), 7.0)]);
         assert_eq!(lines(&summary.most), [("sync.seconds".into(), 3.0), ("takeover.0.packets".into(), 9.0)]);
-        let all = summary.json(1, 3, "x");
+        let all = summary.json((1, true), 3, "x");
+        assert_eq!(all["missed_goals"], json!([]));
         assert_eq!((&all["sync"]["seconds"], &all["takeover"][0]["packets"]), (&json!(2.5), &json!(8)));
         assert_eq!((&all["runs"], &all["most"]["sync"]["seconds"]), (&json!(3), &json!(3.0)));
     }

@@ -5,6 +5,8 @@ use crate::harness::{CREATE, Daemon, gatun};
 use crate::pair::{Numbered, Talk, kill, lab, socket};
 use gatun_api::client::Client;
 use gatun_api::types::{BackupPhase, Binding, Cluster, ClusterState, Page, Protocol};
+#[cfg(feature = "xdp")]
+use gatun_testkit::missing;
 use gatun_testkit::pair::{TRACKED, Way};
 use gatun_testkit::{EtcdMembers, EtcdPlace, PairNetwork, Process, echo, wait_until};
 use std::collections::BTreeMap;
@@ -254,6 +256,74 @@ fn a_node_whose_links_carry_nothing_gives_its_shards_away() {
         until(1, "the others have the shards of the node", |cluster| is_whole(cluster, &["a"]));
         let late = Talk::start_from(&net, 24, 21_000, &hosts());
         net.lose(0, Way::ToRouters, false).unwrap();
+        for number in 0..NODES {
+            until(number, "the node has shards again", |cluster| {
+                is_whole(cluster, &[]) && owns(cluster, "a")
+            });
+        }
+        [talk, late].into_iter().for_each(Talk::end);
+        assert_eq!(no_port_twice(&[0, 1, 2]), 72);
+    });
+}
+
+/// Ports of a node on network interfaces, with Gatun's own addresses beside the kernel's. Packets to other
+/// nodes go by a port of its own, whose address is that of the tunnel.
+#[cfg(feature = "xdp")]
+fn interfaces(number: usize) -> String {
+    let n = number + 1;
+    let port =
+        |device: &str, more: &str| format!("[[port]]\nbackend = \"xdp\"\ndevice = \"{device}\"\n{more}");
+    [
+        port(
+            "inside",
+            &format!("addresses = [\"2001:db8:{n}0::64/64\"]\nroutes = [\"2001:db8:1::/64 via 2001:db8:{n}0::1\"]\n"),
+        ),
+        port(
+            "outside",
+            &format!("addresses = [\"10.1.{n}.2/24\"]\nroutes = [\"198.51.100.0/24 via 10.1.{n}.1\"]\n"),
+        ),
+        port("peer", &format!("addresses = [\"10.0.8.{n}/24\"]\n")),
+    ]
+    .concat()
+}
+
+/// Packets that a node has sent to other nodes.
+#[cfg(feature = "xdp")]
+fn redirected(number: usize) -> u64 {
+    let status: gatun_api::types::Status = client(number).get("/v1/status").unwrap();
+    assert!(status.packets_accounted, "{status:?}");
+    status.redirected.packets
+}
+
+#[cfg(feature = "xdp")]
+#[test]
+fn owners_translate_packets_that_other_nodes_redirect_over_network_interfaces() {
+    let test = "cluster::owners_translate_packets_that_other_nodes_redirect_over_network_interfaces";
+    let refusal = || gatun_testkit::refusal_but_to_root("AF_XDP").or_else(|| missing(&[("bird", "bird2")]));
+    gatun_testkit::run_test(test, refusal, || {
+        let net = network();
+        for (number, one) in net.boxes.iter().enumerate() {
+            net.outside.address(one.name(), &format!("10.1.{}.1/24", number + 1)).unwrap();
+        }
+        let start = |number: usize| {
+            Daemon::start_in(&net.boxes[number], &config(number, "").replace(CREATE, &interfaces(number)))
+        };
+        let mut nodes = Nodes::start_by(&net, &start);
+        let talk = Talk::start_from(&net, 48, 20_000, &hosts());
+        wait_until("each connection is at two nodes", WAIT_MAX, || {
+            (0..NODES).map(|number| bindings(number).len()).sum::<usize>() == 2 * 48
+        })
+        .unwrap();
+        // One node gets all packets from inside.
+        let by_node = [0, 1, 2].map(redirected);
+        assert!(by_node.iter().any(|count| *count > 100), "{by_node:?}");
+        assert_eq!(no_port_twice(&[0, 1, 2]), 48);
+        kill(&mut nodes.daemons[0]);
+        for number in [1, 2] {
+            until(number, "the others have the shards of the dead node", |cluster| !owns(cluster, "a"));
+        }
+        let late = Talk::start_from(&net, 24, 21_000, &hosts());
+        nodes.daemons[0] = start(0);
         for number in 0..NODES {
             until(number, "the node has shards again", |cluster| {
                 is_whole(cluster, &[]) && owns(cluster, "a")

@@ -139,16 +139,33 @@ impl PairNetwork {
     /// # Errors
     /// Returns an error if the kernel refuses it.
     pub fn cut(&self, number: usize, is_up: bool) -> Result<(), Error> {
-        let state = if is_up { "up" } else { "down" };
-        // At the routers, so that the box keeps its addresses.
+        self.cut_inside(number, is_up)?;
+        self.cut_outside(number, is_up)
+    }
+
+    /// Sets the link of a box to the client's router down or up.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel refuses it.
+    pub fn cut_inside(&self, number: usize, is_up: bool) -> Result<(), Error> {
+        // At the router, so that the box keeps its addresses.
         let name = self.boxes[number].name();
-        self.inside.ip(&format!("link set {name} {state}"))?;
-        self.outside.ip(&format!("link set {name} {state}"))?;
+        self.inside.ip(&format!("link set {name} {}", if is_up { "up" } else { "down" }))?;
         if is_up {
             let n = number + 1;
             // The kernel has removed it with the link.
             self.inside.address(name, &format!("2001:db8:{n}0::1/64"))?;
         }
+        Ok(())
+    }
+
+    /// Sets the link of a box to the server's router down or up.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel refuses it.
+    pub fn cut_outside(&self, number: usize, is_up: bool) -> Result<(), Error> {
+        let name = self.boxes[number].name();
+        self.outside.ip(&format!("link set {name} {}", if is_up { "up" } else { "down" }))?;
         Ok(())
     }
 

@@ -10,16 +10,20 @@ pub(super) struct Goals {
     pub(super) gap_max_ms: Option<f64>,
     /// True if no run may lose a packet, at the beginning of the fault and at its end.
     pub(super) is_lossless: bool,
+    /// True if no way leads through any box during the fault.
+    pub(super) is_dark: bool,
 }
 
 impl Goals {
-    pub(super) const NONE: Goals = Goals { gap_max_ms: None, is_lossless: false };
+    pub(super) const NONE: Goals = Goals { gap_max_ms: None, is_lossless: false, is_dark: false };
     /// A process is killed.
     pub(super) const KILLED: Goals = Goals { gap_max_ms: Some(100.0), ..Goals::NONE };
     /// A box loses its power, or nobody hears it.
     pub(super) const SILENT: Goals = Goals { gap_max_ms: Some(300.0), ..Goals::NONE };
     /// The operator moves packets to another box.
     pub(super) const PLANNED: Goals = Goals { is_lossless: true, ..Goals::NONE };
+    /// Nothing can pass before the end of the fault.
+    pub(super) const DARK: Goals = Goals { is_dark: true, ..Goals::NONE };
 }
 
 /// Values of a figure, one of each run.
@@ -83,7 +87,13 @@ impl Runs<'_> {
         let (lost, lost_on_return) = (counts(Outcome::lost), counts(Outcome::lost_on_return));
         let [gap, gap_on_return] = [0, 1].map(|n| self.series(|outcome| (self.gaps)(outcome)[n]));
         for outcome in &self.outcomes {
-            report.check_once(outcome.goes_on(), "packets passed during each fault and after it");
+            let [passed, passed_later] = outcome.goes_on();
+            match self.goals.is_dark {
+                true => report.check_once(passed_later, "packets passed after a fault that left no way"),
+                false => {
+                    report.check_once(passed && passed_later, "packets passed during each fault and after it")
+                }
+            }
             report.check_once(outcome.ended == 0, "no TCP connection ended");
             report.check_once(outcome.strange == 0, "no answer reached another flow or connection");
             if outcome.ended > 0 {

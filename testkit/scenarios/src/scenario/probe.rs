@@ -144,9 +144,10 @@ impl Outcome {
         [before.flow_gap_ms.max(away.flow_gap_ms), back.flow_gap_ms]
     }
 
-    /// Returns whether packets passed during the fault and after it.
-    pub(super) fn goes_on(&self) -> bool {
-        self.phases[1..].iter().all(|phase| phase.received > 0)
+    /// Returns whether packets passed during the fault, and after it.
+    pub(super) fn goes_on(&self) -> [bool; 2] {
+        let [_, away, back] = &self.phases;
+        [away.received > 0, back.received > 0]
     }
 
     /// Packets sent before the fault, during it, and after it.

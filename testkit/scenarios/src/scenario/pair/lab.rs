@@ -29,8 +29,8 @@ pub(super) struct Fault {
     pub(super) name: &'static str,
     pub(super) begin: Act,
     pub(super) end: Act,
-    /// Box that packets use during the fault.
-    pub(super) used: usize,
+    /// Box that packets use during the fault; none if they use both or neither.
+    pub(super) used: Option<usize>,
     /// Boxes that run during the fault.
     pub(super) running: &'static [usize],
     pub(super) goals: Goals,
@@ -66,7 +66,7 @@ impl Fault {
             name,
             begin,
             end,
-            used: 1,
+            used: Some(1),
             running: &[1],
             goals: Goals::NONE,
             is_brief: false,
@@ -76,7 +76,7 @@ impl Fault {
 
     /// Work on both boxes, after which the first one translates as before.
     pub(super) const fn of_both(name: &'static str, begin: Act, end: Act) -> Fault {
-        Fault { used: 0, running: &[0, 1], goals: Goals::PLANNED, ..Fault::new(name, begin, end) }
+        Fault { used: Some(0), running: &[0, 1], goals: Goals::PLANNED, ..Fault::new(name, begin, end) }
     }
 }
 
@@ -234,7 +234,9 @@ impl<'p> Lab<'p> {
         }
         probe.next()?;
         (fault.begin)(self).with_context(|| fault.name)?;
-        self.net.wait_until_used(fault.used, PUBLIC).with_context(|| fault.name)?;
+        if let Some(used) = fault.used {
+            self.net.wait_until_used(used, PUBLIC).with_context(|| fault.name)?;
+        }
         std::thread::sleep(hold);
         (self.setup.examine)(fault.running).with_context(|| fault.name)?;
         probe.next()?;

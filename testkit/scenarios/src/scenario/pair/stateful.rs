@@ -18,7 +18,7 @@ use std::time::Duration;
 /// Directory of the certificates; /run belongs to the sandbox.
 const CERTIFICATES: &str = "/run/pair-certificates";
 
-pub(super) const FAULTS: [Fault; 16] = [
+pub(super) const FAULTS: [Fault; 19] = [
     Fault {
         goals: Goals::KILLED,
         is_brief: true,
@@ -30,7 +30,7 @@ pub(super) const FAULTS: [Fault; 16] = [
         ..Fault::new("power lost, then a new process without state", power_lost, power_back)
     },
     Fault {
-        used: 0,
+        used: Some(0),
         running: &[0, 1],
         is_brief: true,
         ..Fault::new(
@@ -46,12 +46,36 @@ pub(super) const FAULTS: [Fault; 16] = [
         ..Fault::new("release, then release of the other box", |_| release(0), |_| release(1))
     },
     Fault {
-        used: 0,
+        used: Some(0),
         running: &[0, 1],
         ..Fault::new(
             "packets from the other box lost, then not",
             |lab| one_way(lab, DEAF),
             |lab| one_way(lab, "delete table inet cut"),
+        )
+    },
+    Fault {
+        used: None,
+        running: &[0, 1],
+        ..Fault::new("link between the boxes cut, each has half of the clients, then joined", split, join)
+    },
+    Fault {
+        used: None,
+        running: &[0, 1],
+        ..Fault::new(
+            "link between the boxes cut, one has the packets from inside, the other one the answers",
+            ask_by_one_answer_by_other,
+            same_way_again,
+        )
+    },
+    Fault {
+        used: None,
+        running: &[0, 1],
+        goals: Goals::DARK,
+        ..Fault::new(
+            "links between the boxes, of one to the server and of the other one to the client cut",
+            part,
+            rejoin,
         )
     },
     Fault::new("SIGSTOP, then SIGCONT", |lab| lab.signal(Signal::STOP), |lab| lab.signal(Signal::CONT)),
@@ -211,6 +235,80 @@ fn cut(lab: &mut Lab<'_>, state: &str) -> anyhow::Result<()> {
 fn one_way(lab: &mut Lab<'_>, rules: &str) -> anyhow::Result<()> {
     gatun_testkit::run(lab.net.boxes[0].command("nft").arg(rules))?;
     Ok(())
+}
+
+/// Leads the packets of the upper half of the client's addresses to the second box, and answers to the box
+/// that has sent the packet before, as two halves of a network do that do not reach each other.
+const HALF: &str = "2001:db8:1::1:8/125";
+const BACK: &str = "add table inet split { chain in { type filter hook prerouting priority mangle; iifname box-a ct mark set 1; iifname box-b ct mark set 2; iifname servers meta mark set ct mark; }; }";
+
+/// Cuts the network in two halves, each with a box and half of the client's addresses. Both boxes open
+/// connections.
+fn split(lab: &mut Lab<'_>) -> anyhow::Result<()> {
+    let (inside, outside) = (&lab.net.inside, &lab.net.outside);
+    gatun_testkit::run(outside.command("nft").arg(BACK))?;
+    for n in [1, 2] {
+        outside.ip(&format!("route add 192.0.2.0/30 via 10.0.{n}.2 table {n}"))?;
+        outside.ip(&format!("rule add fwmark {n} lookup {n}"))?;
+    }
+    inside.ip("-6 route add default via 2001:db8:20::2 table 2")?;
+    inside.ip(&format!("-6 rule add from {HALF} lookup 2"))?;
+    cut(lab, "down")?;
+    wait_until("the boxes are alone", PATIENCE, are_alone)?;
+    let before = [bindings(0)?.len(), bindings(1)?.len()];
+    lab.open(BETWEEN)?;
+    let after = [bindings(0)?.len(), bindings(1)?.len()];
+    let have_opened = after[0] > before[0] && after[1] > before[1];
+    ensure!(have_opened, "ports of each box before and after new connections: {before:?}, {after:?}");
+    Ok(())
+}
+
+fn join(lab: &mut Lab<'_>) -> anyhow::Result<()> {
+    let (inside, outside) = (&lab.net.inside, &lab.net.outside);
+    inside.ip(&format!("-6 rule del from {HALF} lookup 2"))?;
+    inside.ip("-6 route flush table 2")?;
+    for n in [1, 2] {
+        outside.ip(&format!("rule del fwmark {n} lookup {n}"))?;
+        outside.ip(&format!("route flush table {n}"))?;
+    }
+    gatun_testkit::run(outside.command("nft").arg("delete table inet split"))?;
+    cut(lab, "up")
+}
+
+/// Leads answers to the second box, while the boxes do not reach each other.
+fn ask_by_one_answer_by_other(lab: &mut Lab<'_>) -> anyhow::Result<()> {
+    lab.net.outside.ip("route add 192.0.2.0/30 via 10.0.2.2 table 2")?;
+    lab.net.outside.ip("rule add to 192.0.2.0/30 lookup 2")?;
+    cut(lab, "down")?;
+    Ok(wait_until("the boxes are alone", PATIENCE, are_alone)?)
+}
+
+fn same_way_again(lab: &mut Lab<'_>) -> anyhow::Result<()> {
+    lab.net.outside.ip("rule del to 192.0.2.0/30 lookup 2")?;
+    lab.net.outside.ip("route flush table 2")?;
+    cut(lab, "up")
+}
+
+/// Leaves the first box the client, and the second one the server.
+fn part(lab: &mut Lab<'_>) -> anyhow::Result<()> {
+    cut(lab, "down")?;
+    lab.net.cut_outside(0, false)?;
+    lab.net.cut_inside(1, false)?;
+    Ok(wait_until("the boxes are alone", PATIENCE, are_alone)?)
+}
+
+fn rejoin(lab: &mut Lab<'_>) -> anyhow::Result<()> {
+    lab.net.cut_outside(0, true)?;
+    lab.net.cut_inside(1, true)?;
+    cut(lab, "up")
+}
+
+/// Returns whether the boxes have no connection, and know it.
+fn are_alone() -> bool {
+    let is_alone = |number: usize| {
+        client(number).get::<Peer>("/v1/peer").is_ok_and(|peer| peer.state == PeerState::Alone)
+    };
+    is_alone(0) && is_alone(1)
 }
 
 fn power_lost(lab: &mut Lab<'_>) -> anyhow::Result<()> {

@@ -6,6 +6,7 @@ use crate::scenario::goals::Goals;
 use crate::scenario::log_disk;
 use gatun_testkit::pair::Way;
 use rustix::process::Signal;
+use std::ops::Range;
 use std::time::Duration;
 
 /// Action on the lab.
@@ -27,6 +28,8 @@ pub(super) struct Fault {
     pub(super) is_brief: bool,
     /// True if all nodes run the former program before it, and the new one after it.
     pub(super) from_former: bool,
+    /// True if clients open connections while it lasts, which have to go on.
+    pub(super) has_new_connections: bool,
 }
 
 impl Fault {
@@ -41,12 +44,18 @@ impl Fault {
             length: None,
             is_brief: false,
             from_former: false,
+            has_new_connections: false,
         }
     }
 
     /// Fault of the first node alone: the others take its place.
     const fn of_node(name: &'static str, begin: Act, end: Act) -> Fault {
         Fault { is_avoided: true, is_claimed: true, ..Fault::new(name, begin, end) }
+    }
+
+    /// Fault in which nodes lose packets by [`lost_no_more`]'s rules, and clients open connections.
+    const fn of_packets(name: &'static str, begin: Act) -> Fault {
+        Fault { has_new_connections: true, ..Fault::new(name, begin, lost_no_more) }
     }
 
     /// Length of the fault in a run.
@@ -58,7 +67,7 @@ impl Fault {
 /// All members of etcd have stopped for longer than any lease.
 const WITHOUT_ETCD: Duration = Duration::from_secs(60);
 
-pub(super) const FAULTS: [Fault; 21] = [
+pub(super) const FAULTS: [Fault; 30] = [
     Fault {
         goals: Goals::KILLED,
         is_brief: true,
@@ -112,6 +121,29 @@ pub(super) const FAULTS: [Fault; 21] = [
         |lab| lab.filter(0, ALONE),
         |lab| lab.filter(0, "delete table inet alone"),
     ),
+    Fault::of_packets("the node reaches all but etcd, then etcd again", |lab| {
+        apart_from_etcd(lab, &[TO_ETCD, FROM_ETCD])
+    }),
+    Fault::of_packets("packets of the node to etcd lost, then not", |lab| apart_from_etcd(lab, &[TO_ETCD])),
+    Fault::of_packets("packets of etcd to the node lost, then not", |lab| apart_from_etcd(lab, &[FROM_ETCD])),
+    Fault::of_packets("packets of the node to the other nodes lost, then not", |lab| {
+        unheard_by(lab, ALL, BUT_ETCD)
+    }),
+    Fault::of_packets("packets of the other nodes to the node lost, then not", |lab| {
+        deaf_to(lab, ALL, BUT_ETCD)
+    }),
+    Fault::of_packets("packets of the node to the other nodes and to etcd lost, then not", |lab| {
+        unheard_by(lab, ALL, "")
+    }),
+    Fault::of_packets("packets of the other nodes and of etcd to the node lost, then not", |lab| {
+        deaf_to(lab, ALL, "")
+    }),
+    Fault::of_packets("packets of the node to a second one lost, then not", |lab| {
+        unheard_by(lab, SECOND, BUT_ETCD)
+    }),
+    Fault::of_packets("packets of a second node to the first one lost, then not", |lab| {
+        deaf_to(lab, SECOND, BUT_ETCD)
+    }),
     Fault::new(
         "state of two nodes not exchanged, then exchanged",
         |lab| lab.filter(1, APART),
@@ -194,6 +226,18 @@ pub(super) const FAULTS: [Fault; 21] = [
 const ALONE: &str = "add table inet alone { chain in { type filter hook input priority 0; iifname peer tcp dport { 2379, 2380 } accept; iifname peer tcp sport { 2379, 2380 } accept; \
 iifname peer ip protocol tcp drop; }; chain forward { type filter hook forward priority 0; iifname peer drop; oifname peer drop; }; }";
 
+/// The node's daemon and etcd lose each other's packets, also those of the member on the node. The members
+/// hear each other.
+const TO_ETCD: &str = "chain out { type filter hook output priority 0; tcp dport 2379 drop; };";
+const FROM_ETCD: &str = "chain in { type filter hook input priority 0; tcp sport 2379 drop; };";
+
+/// Rule that spares etcd, and its members.
+const BUT_ETCD: &str = "tcp dport { 2379, 2380 } accept; tcp sport { 2379, 2380 } accept;";
+
+/// Other nodes than the first one.
+const ALL: Range<usize> = 1..usize::MAX;
+const SECOND: Range<usize> = 1..2;
+
 /// The second node and the first one exchange no state. Packets pass.
 const APART: &str = "add table inet apart { chain in { type filter hook input priority 0; ip saddr 10.0.9.1 tcp dport 7465 drop; ip saddr 10.0.9.1 tcp sport 7465 drop; }; }";
 
@@ -231,6 +275,40 @@ fn silent_power_back(lab: &mut Lab<'_>) -> anyhow::Result<()> {
     lab.lose(&[Way::ToRouters, Way::FromRouters], false)?;
     lab.etcd.stop(0, false)?;
     lab.start(0)
+}
+
+/// Loses packets between the first node's daemon and etcd.
+fn apart_from_etcd(lab: &mut Lab<'_>, chains: &[&str]) -> anyhow::Result<()> {
+    lab.filter(0, &format!("add table inet lost {{ {} }}", chains.concat()))?;
+    lab.wait_until_without_etcd(0)
+}
+
+/// Has other nodes receive nothing of the first one, which hears them.
+fn unheard_by(lab: &mut Lab<'_>, others: Range<usize>, spared: &str) -> anyhow::Result<()> {
+    let mut others = others.start..others.end.min(lab.count());
+    others.clone().try_for_each(|number| lab.filter(number, &lost_from(&[0], spared)))?;
+    others.try_for_each(|number| lab.wait_until_apart(number, 0))
+}
+
+/// Has the first node receive nothing of others, which hear it.
+fn deaf_to(lab: &mut Lab<'_>, others: Range<usize>, spared: &str) -> anyhow::Result<()> {
+    let others: Vec<usize> = (others.start..others.end.min(lab.count())).collect();
+    lab.filter(0, &lost_from(&others, spared))?;
+    others.iter().try_for_each(|number| lab.wait_until_apart(0, *number))
+}
+
+/// Rules by which a node loses what it receives from others: their own packets, and those of their tunnels.
+fn lost_from(senders: &[usize], spared: &str) -> String {
+    let addresses = senders.iter().flat_map(|n| [format!("10.0.9.{}", n + 1), format!("10.0.8.{}", n + 1)]);
+    let addresses = addresses.collect::<Vec<_>>().join(", ");
+    format!(
+        "add table inet lost {{ chain in {{ type filter hook prerouting priority raw; {spared} iifname peer ip saddr {{ {addresses} }} drop; }}; }}"
+    )
+}
+
+/// No node loses packets by these rules any more.
+fn lost_no_more(lab: &mut Lab<'_>) -> anyhow::Result<()> {
+    (0..lab.count()).try_for_each(|number| lab.filter(number, "add table inet lost; delete table inet lost"))
 }
 
 fn kill_leader(lab: &mut Lab<'_>) -> anyhow::Result<()> {

@@ -19,6 +19,9 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(90);
 /// Lifetime of UDP sessions in the configuration, minutes.
 pub(super) const UDP_MINUTES: u32 = 5;
 
+/// Connections opened during a fault: several of each subscriber.
+const NEW_CONNECTIONS: u32 = 200;
+
 /// Counters of a node: packets from both sides, and those of them that it sends to other nodes. The type of
 /// the inner packet is 28 bytes behind the beginning of the tunnel's UDP header.
 const COUNTERS: [&str; 4] = ["inside", "outside", "sent_inside", "sent_outside"];
@@ -226,6 +229,23 @@ impl<'n> Lab<'n> {
         let running: Vec<usize> = (0..self.count()).filter(|number| self.nodes[*number].is_some()).collect();
         let is_whole = || running.iter().all(|number| nodes::is_whole(*number, &running));
         Ok(wait_until("each shard has an owner and a backup", PATIENCE, is_whole)?)
+    }
+
+    /// Waits until a node goes on without etcd.
+    pub(super) fn wait_until_without_etcd(&self, number: usize) -> anyhow::Result<()> {
+        let is_without = || nodes::is_without_etcd(number);
+        Ok(wait_until("the node goes on without etcd", PATIENCE, is_without)?)
+    }
+
+    /// Waits until a node has no connection to another one.
+    pub(super) fn wait_until_apart(&self, number: usize, other: usize) -> anyhow::Result<()> {
+        let are_apart = || nodes::is_apart(number, other);
+        Ok(wait_until("the nodes are not connected", PATIENCE, are_apart)?)
+    }
+
+    /// Opens connections during a fault, and expects that they go on.
+    pub(super) fn open(&self) -> anyhow::Result<()> {
+        probe::open(self.net, &self.load, NEW_CONNECTIONS)
     }
 
     /// Waits until no router uses a node.

@@ -3,7 +3,9 @@
 use crate::scenario::log_disk::BoxLog;
 use anyhow::{Context as _, ensure};
 use gatun_api::client::Client;
-use gatun_api::types::{BackupPhase, Cluster, ClusterShard, ClusterState, Config, RevisionStage};
+use gatun_api::types::{
+    BackupPhase, Cluster, ClusterNode, ClusterShard, ClusterState, Config, RevisionStage,
+};
 use gatun_testkit::pair::TRACKED;
 use gatun_testkit::{OWN_FILES, make_own_files};
 use serde::de::DeserializeOwned;
@@ -104,6 +106,21 @@ pub(super) fn cluster(number: usize) -> anyhow::Result<Cluster> {
 /// Returns whether a node is registered at etcd.
 pub(super) fn is_registered(number: usize) -> bool {
     cluster(number).is_ok_and(|cluster| cluster.state == ClusterState::Registered)
+}
+
+/// Returns whether a node goes on without etcd.
+pub(super) fn is_without_etcd(number: usize) -> bool {
+    cluster(number).is_ok_and(|cluster| cluster.state == ClusterState::WithoutEtcd)
+}
+
+/// Returns whether a node has no connection to another one.
+pub(super) fn is_apart(number: usize, other: usize) -> bool {
+    let other = name(other);
+    let is_open = |node: &ClusterNode| {
+        let connection = node.connection.as_ref();
+        node.name == other && connection.is_some_and(|connection| connection.connected_for_ms.is_some())
+    };
+    cluster(number).is_ok_and(|cluster| !cluster.nodes.iter().any(is_open))
 }
 
 /// Removes the state of a node.

@@ -52,6 +52,9 @@ fn during(lab: &mut Lab<'_>, fault: &Fault, hold: Duration) -> anyhow::Result<Ou
         claimed = Some(begun.elapsed());
     }
     std::thread::sleep(hold);
+    if fault.has_new_connections {
+        lab.open().context("while the fault lasts")?;
+    }
     probe.next()?;
     let ended = Instant::now();
     (fault.end)(lab)?;

@@ -2,23 +2,19 @@
 
 use super::Finding;
 use super::peer::certificate;
+use super::sample::{Counted, PACKETS_MIN, sample};
 use gatun_api::client::Client;
 use gatun_api::types::{Cluster, ClusterNode, ClusterState, Pool, RevisionStage, Status};
 use gatun_config::{ClusterNode as Node, Config};
 use gatun_netlink::Prefix;
 use gatun_netlink::query::{RouteResult, way_to};
 use gatun_wire::text::{counted, group};
-use std::time::Duration;
 
 const CHECK: &str = "cluster";
 const STATUS: &str = "gatun cluster status";
-/// Time for which redirected packets are counted. Counts since the start would hide new faults, and show
-/// repaired ones.
-const SAMPLE: Duration = Duration::from_secs(1);
-/// Redirected packets from outside in this time that are worth a repair: fewer are no load.
-const REDIRECTED_MIN: u64 = 100;
-/// Their share of the packets from outside, as a divisor: a tenth makes these packets an eighth more
-/// expensive (decision 0108). A smaller share may be by design: hairpinned packets to hosts of other nodes.
+/// Share of redirected packets among those from outside, as a divisor: a tenth makes these packets an eighth
+/// more expensive (decision 0108). A smaller share may be by design: hairpinned packets to hosts of other
+/// nodes.
 const REDIRECTED_SHARE: u64 = 10;
 
 /// Findings about `[cluster]`, if the configuration has it and the daemon runs.
@@ -93,8 +89,15 @@ impl OutsidePackets {
         let translated = pools.iter().map(|pool| pool.inbound.packets).sum();
         Some(OutsidePackets { redirected, translated })
     }
+}
 
-    fn since(self, before: OutsidePackets) -> OutsidePackets {
+impl Counted for OutsidePackets {
+    /// Right routes lead no packet past its owner, and the doctor need not wait.
+    fn may_matter(&self) -> bool {
+        self.redirected > 0
+    }
+
+    fn since(self, before: &OutsidePackets) -> OutsidePackets {
         OutsidePackets {
             redirected: self.redirected.saturating_sub(before.redirected),
             translated: self.translated.saturating_sub(before.translated),
@@ -106,18 +109,12 @@ impl OutsidePackets {
 /// public address by its route, but not the shard of a subscriber. So only packets from outside count
 /// (decision 0108): of those from inside, (N - 1)/N have to be redirected.
 fn misrouted(client: &Client) -> Option<Finding> {
-    let before = OutsidePackets::read(client)?;
-    // Right routes lead no such packet here, and the doctor need not wait.
-    if before.redirected == 0 {
-        return None;
-    }
-    std::thread::sleep(SAMPLE);
-    past_owner(OutsidePackets::read(client)?.since(before))
+    past_owner(sample(|| OutsidePackets::read(client))?)
 }
 
 fn past_owner(OutsidePackets { redirected, translated }: OutsidePackets) -> Option<Finding> {
     let all = redirected.saturating_add(translated);
-    if redirected < REDIRECTED_MIN || redirected < all / REDIRECTED_SHARE {
+    if redirected < PACKETS_MIN || redirected < all / REDIRECTED_SHARE {
         return None;
     }
     let what = format!(
@@ -348,7 +345,7 @@ mod tests {
         // Earlier packets do not count.
         let before = OutsidePackets { redirected: 70_000, translated: 10 };
         let now = OutsidePackets { redirected: 70_099, translated: 20 };
-        let since = now.since(before);
+        let since = now.since(&before);
         assert_eq!((since.redirected, since.translated), (99, 10));
     }
 

@@ -8,6 +8,7 @@
 //!   firewall  netfilter's rules for forwarded packets
 //!   paths     routes to the translator; devices and offloads
 //!   peer      the pair of boxes: connection, configurations, ways of packets
+//!   sample    packets counted for a second, for the checks of a pair and of a cluster
 //!   steering  policy rules of NAT44
 //!   mtu       MTUs on both sides
 //!   disk      free space for the log, events and spools
@@ -28,6 +29,7 @@ mod kernel;
 mod mtu;
 mod paths;
 mod peer;
+mod sample;
 mod steering;
 mod system;
 

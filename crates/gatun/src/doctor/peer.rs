@@ -1,16 +1,16 @@
 //! Checks of a pair of boxes: connection, sessions, configurations, certificate, and the ways of packets.
 
 use super::Finding;
+use super::sample::{Counted, PACKETS_MIN, sample};
 use gatun_api::client::Client;
 use gatun_api::types::{Peer, PeerState, Pool, RENEW_DAYS, days_until};
 use gatun_config::Config;
 use gatun_wire::text::{counted, group};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const CHECK: &str = "peer";
 const STATUS: &str = "gatun peer status";
-/// Packets of a pool, in the direction that has more, from which the directions are compared.
-const COMPARED_MIN: u64 = 1_000;
 /// Ratio of the directions from which routes count as asymmetric: even a download has an acknowledgement for
 /// each few segments.
 const ASYMMETRIC: u64 = 100;
@@ -111,20 +111,55 @@ fn validity((check, whose): (&'static str, &str), days: Option<u64>, renew: &str
     }
 }
 
-/// Findings about pools whose packets pass this box in one direction only.
-fn asymmetric_pools(client: &Client) -> Vec<Finding> {
-    let pools = client.get::<Vec<Pool>>("/v1/pools").unwrap_or_default();
-    let of = |pool: &Pool| asymmetric(&pool.name.0, (pool.outbound.packets, pool.inbound.packets));
-    pools.iter().filter_map(of).collect()
+/// Packets of each pool in both directions, by the pool's name.
+struct PoolPackets(Vec<(Arc<str>, Directions)>);
+
+/// Packets of a pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Directions {
+    out: u64,
+    back: u64,
 }
 
-fn asymmetric(pool: &str, (out, back): (u64, u64)) -> Option<Finding> {
-    if out.max(back) < COMPARED_MIN || out.max(back) / ASYMMETRIC < out.min(back) {
+impl PoolPackets {
+    fn read(client: &Client) -> Option<PoolPackets> {
+        let of =
+            |pool: Pool| (pool.name.0, Directions { out: pool.outbound.packets, back: pool.inbound.packets });
+        Some(PoolPackets(client.get::<Vec<Pool>>("/v1/pools").ok()?.into_iter().map(of).collect()))
+    }
+}
+
+impl Counted for PoolPackets {
+    /// Without any packet so far, the doctor need not wait.
+    fn may_matter(&self) -> bool {
+        self.0.iter().any(|(_, packets)| packets.out.max(packets.back) > 0)
+    }
+
+    fn since(mut self, before: &PoolPackets) -> PoolPackets {
+        for (pool, packets) in &mut self.0 {
+            // A reload may have added the pool.
+            let former = before.0.iter().find(|(name, _)| name == pool).map(|(_, former)| *former);
+            let former = former.unwrap_or_default();
+            packets.out = packets.out.saturating_sub(former.out);
+            packets.back = packets.back.saturating_sub(former.back);
+        }
+        self
+    }
+}
+
+/// Findings about pools whose packets pass this box in one direction only.
+fn asymmetric_pools(client: &Client) -> Vec<Finding> {
+    let pools = sample(|| PoolPackets::read(client)).map_or_else(Vec::new, |PoolPackets(pools)| pools);
+    pools.iter().filter_map(|(pool, packets)| asymmetric(pool, *packets)).collect()
+}
+
+fn asymmetric(pool: &str, Directions { out, back }: Directions) -> Option<Finding> {
+    if out.max(back) < PACKETS_MIN || out.max(back) / ASYMMETRIC < out.min(back) {
         return None;
     }
     let what = format!(
-        "asymmetric routes: {} packets of pool {pool} went out here, and {} came in: the other direction takes \
-         another box, which knows a new session only after its first packets",
+        "asymmetric routes: in a second, {} packets of pool {pool} went out here, and {} came in: the other \
+         direction takes another box, which knows a new session only after its first packets",
         group(out),
         group(back)
     );
@@ -209,10 +244,29 @@ mod tests {
 
     #[test]
     fn a_pool_with_packets_in_one_direction_shows_asymmetric_routes() {
-        let what = asymmetric("res", (50_000, 3)).unwrap().what;
-        assert!(what.contains("50,000 packets of pool res went out here, and 3 came in"), "{what}");
-        let is_noted = |out, back| asymmetric("res", (out, back)).is_some();
-        assert!(is_noted(3, 50_000) && !is_noted(50_000, 600) && !is_noted(900, 0));
+        let of = |out, back| asymmetric("res", Directions { out, back });
+        let what = of(50_000, 3).unwrap().what;
+        assert!(
+            what.contains("in a second, 50,000 packets of pool res went out here, and 3 came in"),
+            "{what}"
+        );
+        assert!(of(3, 50_000).is_some() && of(50_000, 600).is_none() && of(99, 0).is_none());
+    }
+
+    #[test]
+    fn a_new_fault_of_routes_is_not_hidden_by_earlier_packets() {
+        let pools = |all: &[(&str, u64, u64)]| {
+            let of = |&(pool, out, back): &(&str, u64, u64)| (Arc::from(pool), Directions { out, back });
+            PoolPackets(all.iter().map(of).collect())
+        };
+        let before = pools(&[("res", 70_000_000, 90_000_000), ("biz", 5, 4)]);
+        let now = pools(&[("res", 70_000_900, 90_000_000), ("biz", 9, 8), ("new", 1, 2)]);
+        let PoolPackets(since) = now.since(&before);
+        assert_eq!(since[0], (Arc::from("res"), Directions { out: 900, back: 0 }));
+        assert_eq!(since[2].1, Directions { out: 1, back: 2 });
+        let found: Vec<_> = since.iter().filter(|(pool, of)| asymmetric(pool, *of).is_some()).collect();
+        assert_eq!(found.len(), 1);
+        assert!(before.may_matter() && !pools(&[("res", 0, 0)]).may_matter());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::cluster::{NAMES, NODES, Nodes, client, cluster, config, is_whole, net
 use crate::harness::{Daemon, program};
 use crate::pair::{Numbered, STANDBY, certificates, kill, lab, start, until_synced};
 use crate::pair_tools::at;
-use gatun_api::types::{Binding, ClusterState, Page, Status};
+use gatun_api::types::{Binding, ClusterState, Page, Pool, Status};
 use gatun_testkit::pair::SERVER;
 use gatun_testkit::{PairNetwork, echo, run, wait_until};
 use std::fs;
@@ -138,9 +138,18 @@ fn faults_of_the_routes_of_a_pair_are_reported() {
 /// Packets from inside take the second box, and the answers the first one.
 fn routes_that_take_another_box_back(net: &PairNetwork) {
     let one_way = "asymmetric routes: ";
+    // Many packets have taken the same box both ways.
+    net.wait_until_used(0, "192.0.2.1").unwrap();
+    let both_ways = Numbered::start(net, 21_000);
+    let packets = || {
+        let pools: Vec<Pool> = crate::pair::client(0).get("/v1/pools").unwrap();
+        (pools[0].outbound.packets, pools[0].inbound.packets)
+    };
+    wait_until("packets pass both ways", WAIT_MAX, || packets().0.min(packets().1) > 5_000).unwrap();
     for number in 0..2 {
         assert!(!findings(net, number).contains(one_way));
     }
+    both_ways.end();
     net.inside.ip("-6 route add 2001:db8:64::/96 via 2001:db8:20::2 metric 1").unwrap();
     net.outside.ip("route add 192.0.2.0/30 via 10.0.1.2").unwrap();
     // Whatever BGP does on a busy machine.
@@ -148,12 +157,16 @@ fn routes_that_take_another_box_back(net: &PairNetwork) {
     let flow = Numbered::start(net, 22_000);
     until_said(net, 1, one_way, true);
     until_said(net, 0, one_way, true);
-    flow.end();
     for (number, words) in [(0, ["0 packets", "went out here"]), (1, ["packets", "and 0 came in"])] {
         let said = findings(net, number);
         assert!(words.iter().all(|word| said.contains(word)), "{said}");
         assert!(said.contains("fix: announce prefix and pool from the same box"), "{said}");
     }
+    // Repaired routes are not reported any more.
+    net.inside.ip("-6 route del 2001:db8:64::/96 via 2001:db8:20::2 metric 1").unwrap();
+    net.outside.ip("route del 192.0.2.0/30 via 10.0.1.2").unwrap();
+    (0..2).for_each(|number| until_said(net, number, one_way, false));
+    flow.end();
 }
 
 /// Starts a node that knows its name by an argument only, with a larger MTU between the nodes than they have.

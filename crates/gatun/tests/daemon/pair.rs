@@ -224,7 +224,7 @@ pub(crate) fn socket(number: usize) -> String {
     format!("/run/gatun-{number}/api.sock")
 }
 
-fn client(number: usize) -> Client {
+pub(crate) fn client(number: usize) -> Client {
     Client::new(socket(number))
 }
 

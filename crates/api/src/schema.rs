@@ -35,6 +35,7 @@ plain! {
     u16 => { "type": "integer", "minimum": 0, "maximum": 65535 };
     u32 => { "type": "integer", "minimum": 0, "maximum": 4294967295u32 };
     u64 => { "type": "integer", "minimum": 0 };
+    i64 => { "type": "integer" };
     f64 => { "type": "number" };
     String => { "type": "string" };
     Ipv4Addr => { "type": "string", "format": "ipv4" };

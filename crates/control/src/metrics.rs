@@ -216,6 +216,7 @@ mod tests {
             member: Some(PeerMember::B),
             connected_for_ms: Some(1_500),
             shards: vec![shard(PeerMember::A), shard(PeerMember::B)],
+            clock_difference_ms: Some(-1_250),
             certificate_end_s: Some(1_777_000_000),
             ..Peer::default()
         }
@@ -234,6 +235,7 @@ mod tests {
             "gatun_peer_shard_owned{shard=\"0\"} 0",
             "gatun_peer_shard_owned{shard=\"1\"} 1",
             "gatun_peer_shard_epoch{shard=\"1\"} 3",
+            "gatun_peer_clock_difference_seconds -1.250",
             "gatun_peer_certificate_end_seconds 1777000000",
         ] {
             assert!(text.contains(&format!("\n{line}\n")), "{line}: {text}");
@@ -296,6 +298,7 @@ mod tests {
             reason: None,
             shards: 2,
             differences: Vec::new(),
+            clock_difference_ms: Some(86_400_000),
             counters: PeerCounters { records_waiting: 7, ..PeerCounters::default() },
         });
         scrape.cluster.configuration = Some(ClusterConfiguration {
@@ -312,6 +315,7 @@ mod tests {
             "gatun_cluster_revision 13",
             "gatun_cluster_node_revision{node=\"b\"} 11",
             "gatun_cluster_node_revision_difference{node=\"a\"} 1",
+            "gatun_cluster_node_clock_difference_seconds{node=\"b\"} 86400.000",
             "gatun_cluster_wanted 1",
             "gatun_cluster_registered 0",
             "gatun_cluster_etcd_failed_seconds 2.500",

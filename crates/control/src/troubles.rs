@@ -2,12 +2,16 @@
 
 use crate::{ExportFigures, LogFigures, StoreFigures};
 use gatun_api::types::{
-    Cluster, ClusterState, Part, Peer, PeerState, RENEW_DAYS, RevisionStage, Trouble, Urgency, days_until,
+    Cluster, ClusterNode, ClusterState, Part, Peer, PeerState, RENEW_DAYS, RevisionStage, Trouble, Urgency,
+    days_until,
 };
 use gatun_wire::text::{counted, group};
 
 /// Time for which etcd may fail before that is a trouble: an election takes some seconds, ms.
 const ETCD_FAILED_MS: u64 = 10_000;
+
+/// Consequence of clocks that differ.
+const CLOCKS: &str = "`gatun who` may name another subscriber";
 
 /// Lists the troubles of a daemon with so many workers, the worst first. `others` holds troubles that are
 /// already known.
@@ -59,6 +63,8 @@ pub(crate) fn of_peer(peer: &Peer, now_s: u64) -> Vec<Trouble> {
         let keys = peer.differences.join(", ");
         add(Urgency::Warning, format!("the configurations of both boxes of the pair differ: {keys}"));
     }
+    let clock = peer.clock_fault();
+    clock.into_iter().for_each(|fault| add(Urgency::Warning, format!("{fault}: {CLOCKS}")));
     let what = "the certificate of the pair";
     found.extend(of_certificate(peer.certificate_end_s, now_s, (Part::Peer, what, "gatun peer renew")));
     found
@@ -123,6 +129,9 @@ pub(crate) fn of_cluster(cluster: &Cluster, now_s: u64) -> Vec<Trouble> {
             let why = connection.reason.as_ref().map_or_else(String::new, |why| format!(": {why}"));
             add(Urgency::Warning, format!("node {} is not connected{why}", node.name));
         }
+    }
+    for fault in cluster.nodes.iter().filter_map(ClusterNode::clock_fault) {
+        add(Urgency::Warning, format!("{fault}: {CLOCKS}"));
     }
     // On trial, each node has its turn.
     if cluster.configuration.as_ref().is_some_and(|one| one.stage != RevisionStage::Trial) {
@@ -190,6 +199,10 @@ mod tests {
         peer.state = PeerState::Syncing;
         peer.reason = Some("disk full".into());
         assert_eq!(of(&peer)[0].1, "the other box of the pair gets no sessions: disk full");
+        let clock = Peer { state: PeerState::Synced, clock_difference_ms: Some(-3_000), ..Peer::default() };
+        let what = "the clock of the other box is 3.0 s behind that of this box: \
+                    `gatun who` may name another subscriber";
+        assert_eq!(of(&clock), [(Urgency::Warning, what.to_owned())]);
         let mut peer =
             Peer { state: PeerState::Synced, certificate_end_s: Some(21 * DAY_S), ..Peer::default() };
         peer.differences = vec!["workers".into()];
@@ -217,6 +230,7 @@ mod tests {
             reason: None,
             shards: 1,
             differences: Vec::new(),
+            clock_difference_ms: Some(-1_000),
             counters: PeerCounters::default(),
         };
         let node = |name: &str, connection| ClusterNode {
@@ -255,6 +269,11 @@ mod tests {
         cluster.etcd_failed_ms = Some(12_000);
         let what = "etcd has failed for 12 s: no answer; nothing can move";
         assert_eq!(of(&cluster), [(Urgency::Bad, what.to_owned())]);
+        let mut cluster = well.clone();
+        cluster.nodes[1].connection.as_mut().unwrap().clock_difference_ms = Some(86_400_000);
+        let what = "the clock of node b is 86400 s ahead of that of this node: \
+                    `gatun who` may name another subscriber";
+        assert_eq!(of(&cluster), [(Urgency::Warning, what.to_owned())]);
         let mut cluster = well.clone();
         cluster.nodes[1].connection.as_mut().unwrap().connected_for_ms = None;
         assert_eq!(of(&cluster), [(Urgency::Warning, "node b is not connected".to_owned())]);

@@ -218,8 +218,8 @@ fn a_member_of_another_layout_and_the_same_member_are_refused_in_words() {
         assert_eq!(last, Frame::Refused(error.to_string()));
         error
     };
-    let newer = Hello { layouts: (6, 7), ..Hello::new(Member::Second, "newer", 2) };
-    assert_eq!(refuse(newer), WireError::Layouts { lowest: 6, highest: 7, own: (2, 5) });
+    let newer = Hello { layouts: (7, 8), ..Hello::new(Member::Second, "newer", 2) };
+    assert_eq!(refuse(newer), WireError::Layouts { lowest: 7, highest: 8, own: (2, 6) });
     let same = Hello::new(Member::First, "same", 2);
     assert!(matches!(refuse(same), WireError::SameMember(_)));
     // A newer build that still knows this layout is accepted.

@@ -1,6 +1,6 @@
 //! Nodes and shards of a cluster.
 
-use super::peer::PeerCounters;
+use super::peer::{PeerCounters, clocks_differ};
 use crate::schema::{structs, words};
 
 words! {
@@ -72,6 +72,9 @@ structs! {
         pub shards: u64,
         /// Keys of the configuration that differ from the other node's.
         pub differences: Vec<String>,
+        /// Milliseconds by which the clock of the other node is ahead of this one's, negative if it is
+        /// behind, with an error of half a second at most; none without a connection.
+        pub clock_difference_ms: Option<i64>,
         /// Counters.
         pub counters: PeerCounters,
     }
@@ -223,6 +226,12 @@ structs! {
 }
 
 impl ClusterNode {
+    /// Difference between its clock and that of this node in words, if it is more than a second.
+    pub fn clock_fault(&self) -> Option<String> {
+        let relation = clocks_differ(self.connection.as_ref()?.clock_difference_ms)?;
+        Some(format!("the clock of node {} is {relation} that of this node", self.name))
+    }
+
     /// Returns whether it has to run the cluster's configuration: it is one of its nodes, and registered.
     pub fn takes_revisions(&self) -> bool {
         self.is_configured && self.is_registered

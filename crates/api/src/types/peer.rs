@@ -38,6 +38,19 @@ pub fn days_until(end_s: u64, now_s: u64) -> Option<u64> {
     end_s.checked_sub(now_s).map(|left| left / DAY_S)
 }
 
+/// Difference of two clocks from which it is reported, ms.
+const CLOCKS_DIFFER_MS: u64 = 1_000;
+
+/// Relation of the clock of another box to the own one, in words, if they differ by more than a second.
+pub(super) fn clocks_differ(difference_ms: Option<i64>) -> Option<String> {
+    let difference_ms = difference_ms?;
+    let (ms, way) = (difference_ms.unsigned_abs(), if difference_ms < 0 { "behind" } else { "ahead of" });
+    (ms > CLOCKS_DIFFER_MS).then(|| match ms {
+        ..10_000 => format!("{:.1} s {way}", ms as f64 / 1e3),
+        _ => format!("{} s {way}", ms / 1_000),
+    })
+}
+
 // `words!` defines the enum, without this trait.
 #[allow(clippy::derivable_impls)]
 impl Default for PeerState {
@@ -111,6 +124,9 @@ structs! {
         pub takeover_in_ms: Option<u64>,
         /// Keys of the configuration that differ from the other member's, also after a reload.
         pub differences: Vec<String>,
+        /// Milliseconds by which the clock of the other box is ahead of this one's, negative if it is
+        /// behind, with an error of half a second at most; none without a connection.
+        pub clock_difference_ms: Option<i64>,
         /// Seconds from 1970 until the own certificate or the authority's ends.
         pub certificate_end_s: Option<u64>,
         /// Counters.
@@ -132,6 +148,12 @@ impl Peer {
             no_answer || closed || why.contains(": Connection reset by peer")
         };
         self.reason.as_ref().is_some_and(|why| !is_silence(why))
+    }
+
+    /// Difference between both clocks in words, if it is more than a second.
+    pub fn clock_fault(&self) -> Option<String> {
+        let relation = clocks_differ(self.clock_difference_ms)?;
+        Some(format!("the clock of {} is {relation} that of this box", self.other_box()))
     }
 
     /// Other box, as MEMBER (NAME).
@@ -177,6 +199,19 @@ mod tests {
             assert!(is_refused(why), "{why}");
         }
         assert!(!Peer::default().is_refused());
+    }
+
+    #[test]
+    fn clocks_that_differ_by_more_than_a_second_have_words() {
+        let of = |ms| Peer { member: Some(PeerMember::A), clock_difference_ms: ms, ..Peer::default() };
+        for near in [None, Some(0), Some(1_000), Some(-1_000)] {
+            assert_eq!(of(near).clock_fault(), None);
+        }
+        let words = |ms| of(Some(ms)).clock_fault().unwrap();
+        assert_eq!(words(1_001), "the clock of b is 1.0 s ahead of that of this box");
+        assert_eq!(words(-9_900), "the clock of b is 9.9 s behind that of this box");
+        assert_eq!(words(86_400_000), "the clock of b is 86400 s ahead of that of this box");
+        assert!(words(i64::MIN).contains(" behind "));
     }
 
     #[test]

@@ -57,6 +57,8 @@ pub struct MemberStatus {
     pub is_open: bool,
     /// Differences of the configurations.
     pub differences: Vec<KeyDifference>,
+    /// Ms by which its wall clock is ahead of this node's; negative if it is behind.
+    pub clock_difference_ms: Option<i64>,
     /// Common shards whose changes both tell each other.
     pub shards: ShardSet,
     /// Counters.
@@ -99,6 +101,7 @@ impl Node {
             name: other.name.clone(),
             is_open: other.member.exchange.is_established(),
             differences: other.member.exchange.differences().to_vec(),
+            clock_difference_ms: other.member.exchange.clock_difference_ms(),
             shards: self.numbers().filter(is_joined).collect(),
             counters: other.member.counters(),
         }

@@ -1,9 +1,10 @@
 //! Metrics of a cluster. All except `cluster_wanted` have values only with `[cluster]`.
 
 use super::kinds::{counter, gauge};
-use super::read::seconds;
+use super::read::{seconds, signed_seconds};
 use super::{Metric, Samples, View};
 use gatun_api::types::{Cluster, ClusterNode, ClusterState, PeerCounters, ShardPart};
+use std::fmt::Display;
 
 const NODE: &[&str] = &["node"];
 
@@ -96,6 +97,15 @@ pub(super) const CLUSTER: &[Metric] = &[
         "Keys of the configuration that differ from the other node's.",
     ),
     gauge(
+        "cluster_node_clock_difference_seconds",
+        NODE,
+        |v, s| {
+            let difference = |node: &ClusterNode| node.connection.as_ref()?.clock_difference_ms;
+            of_nodes(v, s, |node| difference(node).map(signed_seconds));
+        },
+        "Seconds by which the other node's clock is ahead of this one's, negative if it is behind.",
+    ),
+    gauge(
         "cluster_revision",
         &[],
         |v, s| v.scrape.cluster.configuration.iter().for_each(|one| s.add(&[], one.number)),
@@ -177,7 +187,7 @@ fn parts(cluster: &Cluster, part: ShardPart) -> u64 {
     cluster.shards.iter().filter(|shard| shard.part == part).count() as u64
 }
 
-fn of_nodes(v: &View<'_>, s: &mut Samples<'_>, read: impl Fn(&ClusterNode) -> Option<u64>) {
+fn of_nodes<T: Display>(v: &View<'_>, s: &mut Samples<'_>, read: impl Fn(&ClusterNode) -> Option<T>) {
     for node in &v.scrape.cluster.nodes {
         read(node).into_iter().for_each(|value| s.add(&[&node.name], value));
     }

@@ -1,7 +1,7 @@
 //! Metrics of a pair of boxes. All except `peer_wanted` have values only with `[peer]`.
 
 use super::kinds::{counter, gauge};
-use super::read::seconds;
+use super::read::{seconds, signed_seconds};
 use super::{Metric, Samples, View};
 use gatun_api::types::{Peer, PeerCounters, PeerState};
 
@@ -68,6 +68,12 @@ pub(super) const PEER: &[Metric] = &[
         &[],
         |v, s| value(v, s, |peer| peer.differences.len() as u64),
         "Keys of the configuration that differ between both boxes.",
+    ),
+    gauge(
+        "peer_clock_difference_seconds",
+        &[],
+        |v, s| v.scrape.peer.clock_difference_ms.into_iter().for_each(|ms| s.add(&[], signed_seconds(ms))),
+        "Seconds by which the other box's clock is ahead of this one's, negative if it is behind.",
     ),
     gauge(
         "peer_certificate_end_seconds",

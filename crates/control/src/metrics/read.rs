@@ -139,6 +139,12 @@ pub(super) fn seconds(ms: u64) -> String {
     format!("{}.{:03}", ms / 1000, ms % 1000)
 }
 
+/// Seconds with their sign.
+pub(super) fn signed_seconds(ms: i64) -> String {
+    let sign = if ms < 0 { "-" } else { "" };
+    format!("{sign}{}", seconds(ms.unsigned_abs()))
+}
+
 /// Sessions that were not given to the kernel.
 pub(super) fn refused_by_kernel(v: &View<'_>, s: &mut Samples<'_>) {
     s.add(&["full"], v.scrape.fastpath.refused_full);

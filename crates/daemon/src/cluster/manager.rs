@@ -19,6 +19,7 @@ use gatun_cluster::etcd::EtcdStore;
 use gatun_cluster::node::{Node, NodeEngines, Places, SavedNode};
 use gatun_control::{ClusterConfigOrder, ClusterControl};
 use gatun_io::Waker;
+use gatun_logstore::time::since_1970_ms;
 use gatun_nat::redirect::Redirection;
 use gatun_nat::workers::Steering;
 use gatun_peer::driver::{self, StandingWriter};
@@ -30,7 +31,7 @@ use gatun_worker::{Clock, Handle};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// Time after which a call of the kernel that had no memory is tried again.
 const EARLY: Duration = Duration::from_millis(200);
@@ -451,6 +452,8 @@ impl Running {
         if let Err(why) = config.turn(now_ms, cluster) {
             watch.failure(format!("cluster: {why}"));
         }
+        let wall_ms = since_1970_ms(SystemTime::now());
+        cluster.members_mut().for_each(|member| member.exchange.set_wall_clock(now_ms, wall_ms));
         let mut ms = cluster.turn(now_ms, engines, store);
         let (file, layout) = standing;
         let mut save = |saved: &SavedNode| file.as_ref().map_or(Ok(()), |file| file.save(layout, saved));

@@ -350,6 +350,7 @@ impl Watch {
                 reason: link.why.clone().filter(|_| !member.is_open),
                 shards: member.shards.len() as u64,
                 differences: member.differences.iter().map(named).collect(),
+                clock_difference_ms: member.clock_difference_ms,
                 counters: counters(&member.counters),
             });
             ClusterNode {

@@ -16,6 +16,7 @@ use gatun_api::types::{self, PeerState};
 use gatun_config::Peer;
 use gatun_control::PeerControl;
 use gatun_io::Waker;
+use gatun_logstore::time::since_1970_ms;
 use gatun_nat::workers::Steering;
 use gatun_peer::driver::{self, Driver};
 use gatun_peer::link::Link;
@@ -26,7 +27,7 @@ use gatun_peer::workers::{FeedSettings, WorkerEngines};
 use gatun_worker::{Clock, Handle};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// Records that wait for the member, per worker.
 const RING: usize = 65_536;
@@ -376,6 +377,7 @@ impl Running {
             let now_ms = self.now_ms();
             let Running { driver, engines, file, layout, .. } = &mut self;
             let mut save = |standing: &SavedStanding| save(file.as_ref(), layout, standing);
+            driver.member.exchange.set_wall_clock(now_ms, since_1970_ms(SystemTime::now()));
             let ms = driver.turn(now_ms, engines, &mut save);
             self.fence.set(self.driver.member.translates_until_ms());
             self.note(now_ms, is_urgent);

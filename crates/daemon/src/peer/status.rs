@@ -52,7 +52,7 @@ pub(super) fn side(of: Member) -> PeerMember {
 /// State of a box whose thread does nothing.
 fn stopped(peer: types::Peer, why: String) -> types::Peer {
     let state = if peer.is_connected() { PeerState::Alone } else { peer.state };
-    types::Peer { state, reason: Some(why), connected_for_ms: None, ..peer }
+    types::Peer { state, reason: Some(why), connected_for_ms: None, clock_difference_ms: None, ..peer }
 }
 
 /// Returns the work after a panic of the thread.
@@ -180,6 +180,7 @@ fn state(pair: &PairStatus, link: &LinkState, (layout, save_error): (&Layout, Op
         peer_gone: pair.is_peer_gone,
         takeover_in_ms: pair.takeover_in_ms,
         differences: pair.differences.iter().map(named).collect(),
+        clock_difference_ms: pair.clock_difference_ms,
         certificate_end_s: u64::try_from(link.certificate_end).ok(),
         counters: counters(&pair.counters),
     }
@@ -301,6 +302,7 @@ mod tests {
             epochs: Vec::new(),
             peer_name: "b".to_owned(),
             differences: Vec::new(),
+            clock_difference_ms: None,
             counters: PairCounters::default(),
         };
         let layout = Layout { me: Member::First, own_ports: 1, ranges: Vec::new() };

@@ -1,7 +1,7 @@
 //! Checks of a node of a cluster: etcd, other nodes, shards, configurations, certificate, ways of packets.
 
 use super::Finding;
-use super::peer::certificate;
+use super::peer::{certificate, clocks};
 use super::sample::{Counted, PACKETS_MIN, sample};
 use gatun_api::client::Client;
 use gatun_api::types::{Cluster, ClusterNode, ClusterState, Pool, RevisionStage, Status};
@@ -35,6 +35,8 @@ fn of_state(cluster: &Cluster) -> Vec<Finding> {
     let mut findings = vec![state(cluster)];
     findings.extend(etcd(cluster));
     findings.extend(nodes(cluster));
+    let faults = cluster.nodes.iter().filter_map(ClusterNode::clock_fault);
+    findings.extend(faults.map(|fault| clocks(CHECK, &fault)));
     findings.extend(shards(cluster));
     findings.extend(revisions(cluster));
     let renew =
@@ -246,6 +248,7 @@ mod tests {
             reason: Some("refused".into()),
             shards: 0,
             differences: Vec::new(),
+            clock_difference_ms: Some(1_000),
             counters: PeerCounters::default(),
         };
         let node = |name: &str, is_registered, connection| ClusterNode {
@@ -263,6 +266,7 @@ mod tests {
         assert_eq!(said, ["node c is away", "not connected to node b: refused"]);
         cluster.nodes[1].connection =
             Some(NodeConnection { differences: vec!["pool.p".into()], ..connection });
+        cluster.nodes[1].connection.as_mut().unwrap().clock_difference_ms = Some(-4_000);
         assert!(nodes(&cluster)[1].what.ends_with("that of node b: pool.p"));
         let current = |stage| ClusterConfiguration {
             number: 2,
@@ -305,6 +309,7 @@ mod tests {
             "etcd has failed",
             "node c is away",
             "differs from that of node b",
+            "the clocks differ: the clock of node b is 4.0 s behind that of this node",
             "1 shard without a holder",
             "node b does not run",
             "the certificate of this node has ended",

@@ -28,6 +28,7 @@ pub(super) fn examine(client: &Client, config: &Config) -> Vec<Finding> {
 fn of_state(peer: &Peer) -> Vec<Finding> {
     let mut findings = vec![connection(peer)];
     findings.extend(differences(peer));
+    findings.extend(peer.clock_fault().map(|fault| clocks(CHECK, &fault)));
     let renew = "gatun peer renew AUTHORITY /etc/gatun/peer, then reload: see docs/how-to/pair.md";
     findings.extend(peer.certificate_end_s.map(|end| certificate((CHECK, "of the pair"), end, renew)));
     findings
@@ -89,6 +90,16 @@ fn differences(peer: &Peer) -> Option<Finding> {
     }
     let what = format!("the configurations of both boxes differ: {}", peer.differences.join(", "));
     Some(Finding::wrong(CHECK, what, "write the same values on both boxes, and reload"))
+}
+
+/// Finding about the clocks of two boxes that differ.
+pub(super) fn clocks(check: &'static str, fault: &str) -> Finding {
+    let what = format!(
+        "the clocks differ: {fault}; `gatun who` compares times of both logs, and may name another subscriber"
+    );
+    let fix = "set both clocks by NTP: `chronyc tracking` shows which one is off; without an NTP client, \
+               install chrony";
+    Finding::wrong(check, what, fix)
 }
 
 /// Finding about the end of a certificate of somebody. `renew` is the remedy.
@@ -235,6 +246,10 @@ mod tests {
         assert!(differences(&Peer::default()).is_none());
         let all = of_state(&Peer { certificate_end_s: Some(1), ..peer });
         assert!(all[1].what.contains("differ: pools.res") && all[2].what.contains("has ended"), "{all:?}");
+        let clock = of_state(&Peer { clock_difference_ms: Some(86_400_000), ..Peer::default() });
+        assert!(clock[1].state == State::Wrong && clock[1].what.contains("86400 s ahead of"), "{clock:?}");
+        assert!(clock[1].fix.as_ref().unwrap().contains("chronyc tracking"));
+        assert_eq!(of_state(&Peer { clock_difference_ms: Some(900), ..Peer::default() }).len(), 1);
         let state = |end| validity((CHECK, "of the pair"), days_until(end, 100 * DAY_S), "renew it").state;
         assert_eq!(
             [state(99 * DAY_S), state(110 * DAY_S), state(114 * DAY_S)],

@@ -7,7 +7,10 @@ use crate::read;
 const HEADING: &str = "### Findings of gatun doctor";
 /// Pages, each with the files that have its findings. Of a file, the findings with a word count.
 const PAGES: [(&str, &[(&str, &str)]); 3] = [
-    ("docs/how-to/cluster.md", &[("cluster.rs", ""), ("mtu.rs", "tunnel"), ("peer.rs", "certificate")]),
+    (
+        "docs/how-to/cluster.md",
+        &[("cluster.rs", ""), ("mtu.rs", "tunnel"), ("peer.rs", "certificate"), ("peer.rs", "clocks")],
+    ),
     ("docs/how-to/pair.md", &[("peer.rs", "")]),
     ("docs/how-to/announce.md", &[("announce.rs", "")]),
 ];

@@ -6,6 +6,7 @@ mod announce;
 mod api;
 mod attach;
 mod browser;
+mod clocks;
 mod cluster;
 mod cluster_config;
 mod cluster_etcd;

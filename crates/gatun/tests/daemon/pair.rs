@@ -17,7 +17,7 @@ use std::time::Duration;
 /// Longest wait for a condition: the machine may be busy.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 /// One of the public addresses.
-const PUBLIC: &str = "192.0.2.1";
+pub(crate) const PUBLIC: &str = "192.0.2.1";
 /// Ports at each end of an address that belong to one box.
 const OWN_PORTS: u16 = 2_000;
 
@@ -61,7 +61,7 @@ pub(crate) struct Talk {
 }
 
 impl Talk {
-    fn start(net: &PairNetwork, count: u32, first: u16) -> Talk {
+    pub(crate) fn start(net: &PairNetwork, count: u32, first: u16) -> Talk {
         Talk::start_from(net, count, first, &[])
     }
 

@@ -19,7 +19,7 @@ pub(crate) fn at(net: &PairNetwork, number: usize, args: &str) -> (i32, String) 
     (status.code().unwrap(), text)
 }
 
-fn metrics(number: usize) -> String {
+pub(crate) fn metrics(number: usize) -> String {
     let client = gatun_api::client::Client::new(socket(number));
     let mut text = String::new();
     std::io::Read::read_to_string(&mut client.open("GET", "/metrics", &[]).unwrap(), &mut text).unwrap();

@@ -195,6 +195,7 @@ impl Member {
             epochs: self.own.epochs.clone(),
             peer_name: self.exchange.peer_name().to_owned(),
             differences: self.exchange.differences().to_vec(),
+            clock_difference_ms: self.exchange.clock_difference_ms(),
             counters: self.counters(),
         }
     }

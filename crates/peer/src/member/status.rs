@@ -58,6 +58,8 @@ pub struct PairStatus {
     pub peer_name: String,
     /// Differences of the configurations, as far as the members have told each other.
     pub differences: Vec<KeyDifference>,
+    /// Ms by which the other box's wall clock is ahead; negative if it is behind.
+    pub clock_difference_ms: Option<i64>,
     /// Counters.
     pub counters: PairCounters,
 }

@@ -8,11 +8,12 @@
 //! Records are sent in groups, a few milliseconds at most after they were made. A group has a number, and the
 //! log keeps it until it is acknowledged. The log is bounded: if it is full, the whole state is sent again.
 
+use super::clock::Clocks;
 use super::error::WireError;
 use super::frame::{Frame, Hello, Records, ShardPromise, decode, put_records};
 use super::keys::{ConfigKey, KeyDifference, differences};
 use super::record::{PeerRecord, ShardSeats};
-use super::{CLUSTER_LAYOUT, FRAME_LEN_MAX, LAYOUTS};
+use super::{CLOCK_LAYOUT, CLUSTER_LAYOUT, FRAME_LEN_MAX, LAYOUTS};
 use crate::ownership::{Arrival, Inbound, Member, Outbound, Resumption, Rules};
 
 /// Properties of a member and of its connection. Times are ms of the clock that the caller passes.
@@ -160,6 +161,7 @@ pub struct Exchange {
     is_held: bool,
     /// True if answers wait for the state of some shards: nothing is acknowledged before.
     lacks_answers: bool,
+    clocks: Clocks,
     input: Vec<u8>,
     output: Vec<u8>,
 }
@@ -197,6 +199,7 @@ impl Exchange {
             are_keys_untold: false,
             is_held: false,
             lacks_answers: false,
+            clocks: Clocks::default(),
             input: Vec::new(),
             output: Vec::new(),
             settings,
@@ -230,6 +233,7 @@ impl Exchange {
         }
         self.link = Link::Closed;
         (self.is_accepted, self.is_answered) = (false, false);
+        self.clocks.forget();
         self.input.clear();
         self.output.clear();
     }
@@ -286,6 +290,18 @@ impl Exchange {
     /// Returns the other member's keys, as it has told them last.
     pub(crate) fn peer_keys(&self) -> &[ConfigKey] {
         self.peer_keys.as_deref().unwrap_or_default()
+    }
+
+    /// Says what the wall clock of this box shows, ms since 1970. The other member is told, and asked for its
+    /// own one, only after that.
+    pub fn set_wall_clock(&mut self, now_ms: u64, wall_ms: u64) {
+        self.clocks.set_wall(now_ms, wall_ms);
+    }
+
+    /// Returns the ms by which the wall clock of the other box is ahead of this one's, negative if it is
+    /// behind. The error is half a second at most. `None` without a connection.
+    pub fn clock_difference_ms(&self) -> Option<i64> {
+        self.clocks.difference_ms()
     }
 
     /// Returns the name of the other box; empty before its first greeting.
@@ -427,6 +443,10 @@ impl Exchange {
         if self.link == Link::Open && (is_due || arrived > self.told_arrived + ARRIVED_MAX) {
             self.told_arrived = arrived;
             self.send(now_ms, &Frame::Alive(arrived));
+        }
+        if self.is_established() && self.layout >= CLOCK_LAYOUT {
+            // These frames are no sign of life, which says what has arrived.
+            self.clocks.put(now_ms, &mut self.output);
         }
         let alive = match self.link {
             Link::Open => waits(self.sent_ms, self.settings.alive_ms),
@@ -602,6 +622,14 @@ impl Exchange {
             }
             (Link::Open, Frame::Promised { asked_ms, promises }) => {
                 received.push(Received::Promised { asked_ms, promises });
+                Ok(())
+            }
+            (Link::Open, Frame::TimeAsked(asked_ms)) => {
+                self.clocks.asked(asked_ms);
+                Ok(())
+            }
+            (Link::Open, Frame::TimeTold { asked_ms, wall_ms }) => {
+                self.clocks.told(now_ms, asked_ms, wall_ms);
                 Ok(())
             }
             (Link::Closed | Link::Greeting, _) => Err(WireError::OutOfTurn("frame before the greeting")),

@@ -16,6 +16,8 @@ const REFUSED: u8 = 4;
 const KEYS: u8 = 5;
 const ASKED: u8 = 6;
 const PROMISED: u8 = 7;
+const TIME_ASKED: u8 = 8;
+const TIME_TOLD: u8 = 9;
 
 /// Shards that a request for promises, or their answer, has at most.
 const PROMISES_MAX: usize = 256;
@@ -86,6 +88,15 @@ pub enum Frame {
         /// Promises, at most 256.
         promises: Vec<ShardPromise>,
     },
+    /// The sender asks for the wall clock, at this time in ms of its own monotonic clock.
+    TimeAsked(u64),
+    /// Wall clock of the sender.
+    TimeTold {
+        /// Time of the request, ms of the receiver's clock.
+        asked_ms: u64,
+        /// Wall clock, ms since 1970.
+        wall_ms: u64,
+    },
 }
 
 /// Promise about a shard (decision 0107).
@@ -142,6 +153,15 @@ impl Frame {
                     out.extend_from_slice(&[promise.shard, u8::from(promise.is_to_owner)]);
                     put_seats(out, promise.seats);
                 }
+            }
+            Frame::TimeAsked(asked_ms) => {
+                out.push(TIME_ASKED);
+                out.extend(asked_ms.to_be_bytes());
+            }
+            Frame::TimeTold { asked_ms, wall_ms } => {
+                out.push(TIME_TOLD);
+                out.extend(asked_ms.to_be_bytes());
+                out.extend(wall_ms.to_be_bytes());
             }
         }
         put_length(out, begin);
@@ -307,6 +327,8 @@ pub fn decode(bytes: &[u8]) -> Result<Option<(Frame, usize)>, WireError> {
             })?;
             Frame::Promised { asked_ms, promises }
         }
+        TIME_ASKED => Frame::TimeAsked(body.u64()?),
+        TIME_TOLD => Frame::TimeTold { asked_ms: body.u64()?, wall_ms: body.u64()? },
         kind => return Err(WireError::Kind(kind)),
     };
     match body.is_empty() {

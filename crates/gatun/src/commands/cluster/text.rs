@@ -64,6 +64,9 @@ pub(super) fn status(cluster: &Cluster) -> String {
         let differs = |key: &String| format!("differs from node {}: {key}\n", node.name);
         text += &connection.differences.iter().map(differs).collect::<String>();
     }
+    for fault in cluster.nodes.iter().filter_map(ClusterNode::clock_fault) {
+        text += &format!("{fault}\n");
+    }
     let (unbacked, orphans) = (cluster.unbacked().count() as u64, cluster.orphans().count() as u64);
     if orphans > 0 {
         text += &format!(
@@ -238,6 +241,7 @@ mod tests {
             reason: Some("cannot connect".into()),
             shards: 0,
             differences: vec!["pool.res.ports".into()],
+            clock_difference_ms: Some(2_500),
             counters: PeerCounters { sessions_told: 12, ..PeerCounters::default() },
         };
         let shard = |number, owner: &str, phase, part| ClusterShard {
@@ -274,6 +278,7 @@ mod tests {
             "AWAY for 7 s",
             "NO: cannot connect",
             "differs from node b: pool.res.ports\n",
+            "\nthe clock of node b is 2.5 s ahead of that of this node\n",
             "1 shard without a holder that is here",
             "gatun cluster gone NODE",
             "1 shard without a backup that has all sessions\n",
@@ -282,6 +287,8 @@ mod tests {
         }
         let mut well = cluster();
         well.nodes[1].is_registered = true;
+        well.nodes[1].connection.as_mut().unwrap().clock_difference_ms = Some(-900);
+        assert!(!status(&well).contains("clock"));
         well.shards[1].phase = Some(BackupPhase::Ready);
         assert!(status(&well).ends_with("each shard has an owner and a backup\n"));
         well.state = ClusterState::WithoutEtcd;

@@ -195,6 +195,7 @@ fn text(peer: &Peer, now_s: u64) -> String {
         text += &format!("refused: {} ({})\n", counted(refused.value, "session"), refused.name);
     }
     text += &peer.differences.iter().map(|key| format!("differs from the peer: {key}\n")).collect::<String>();
+    text += &peer.clock_fault().map_or_else(String::new, |fault| format!("{fault}\n"));
     text += &peer.certificate_end_s.map_or_else(String::new, |end| certificate(end, now_s));
     text
 }
@@ -245,6 +246,7 @@ mod tests {
             peer_name: Some("second".into()),
             peer_address: Some("10.64.0.2:7464".into()),
             connected_for_ms: Some(61_000),
+            clock_difference_ms: Some(-3),
             shards: vec![shard(PeerMember::A, "192.0.2.1-192.0.2.9"), shard(PeerMember::B, "192.0.2.10")],
             certificate_end_s: Some(1_777_000_000),
             counters: PeerCounters {
@@ -269,7 +271,7 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
-        assert!(!text.contains("gone"), "{text}");
+        assert!(!text.contains("gone") && !text.contains("clock"), "{text}");
     }
 
     #[test]
@@ -281,11 +283,13 @@ mod tests {
         peer.peer_gone = true;
         peer.takeover_in_ms = Some(5_500);
         peer.differences = vec!["pools.res.prefixes".into()];
+        peer.clock_difference_ms = Some(-86_400_000);
         let text = text(&peer, 1_777_000_001);
         for part in [
             "member a: NOT connected to b (second) at 10.64.0.2:7464\nreason: connection refused\n",
             "an operator has declared the peer gone\nthis box owns all public addresses in 5.5 s\n",
             "differs from the peer: pools.res.prefixes\n",
+            "\nthe clock of b (second) is 86400 s behind that of this box\n",
             "certificate: ENDED on 2026-04-24; use `gatun peer renew`\n",
         ] {
             assert!(text.contains(part), "{part}: {text}");

@@ -5,7 +5,7 @@ import { sure } from "./act.js";
 import { act } from "./api.js";
 import { failed } from "./ask.js";
 import { ClusterPast } from "./cluster_past.js";
-import { duration, many } from "./format.js";
+import { clockFault, duration, ending, many } from "./format.js";
 import { get, make, mark, say } from "./dom.js";
 
 const STATES = {
@@ -138,6 +138,8 @@ export class Cluster {
       cluster.etcd_error ? `etcd: ${cluster.etcd_error}` : null,
       ...differing(cluster),
       ...differ.map((node) => `the configuration differs from that of ${node.name}: ${node.connection.differences.join(", ")}`),
+      ...cluster.nodes.map((node) => clockFault(node.name, node.connection?.clock_difference_ms)),
+      ending("the certificate of this node", cluster.certificate_end_s),
     ];
     say("cluster-more", wrong.filter(Boolean).join("; "));
     this.past.show(cluster);

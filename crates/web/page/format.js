@@ -1,5 +1,7 @@
 // Numbers in readable form, with units.
 
+// Days before its end from which a certificate is to be renewed, as for `gatun doctor`.
+const RENEW_DAYS = 14;
 const PREFIXES = ["", "k", "M", "G", "T"];
 
 // 12345 as "12,345", as in the texts of the daemon.
@@ -47,6 +49,19 @@ export function percent(used, total) {
 
 // Count with its noun: "1 session", "2 addresses".
 export const many = (n, what) => `${count(n)} ${what}${n === 1 ? "" : what.endsWith("s") ? "es" : "s"}`;
+
+// Difference of another box's clock, if it is more than a second; `ms` is positive if that clock is ahead.
+export function clockFault(whose, ms) {
+  if (Math.abs(ms ?? 0) <= 1000) return null;
+  return `the clock of ${whose} is ${duration(Math.abs(ms) / 1000)} ${ms > 0 ? "ahead" : "behind"}`;
+}
+
+// End of a certificate, if it is near, or was before.
+export function ending(certificate, end_s) {
+  const days = Math.floor(((end_s ?? Infinity) - Date.now() / 1000) / 86400);
+  if (days >= RENEW_DAYS) return null;
+  return days < 0 ? `${certificate} has ended` : `${certificate} ends in ${many(days, "day")}`;
+}
 
 const two = (n) => String(n).padStart(2, "0");
 

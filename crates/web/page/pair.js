@@ -1,6 +1,6 @@
 // Picture of a pair of boxes: both boxes with the public addresses that each owns, and the connection.
 
-import { duration, many } from "./format.js";
+import { clockFault, duration, ending, many } from "./format.js";
 import { get, make, mark, say } from "./dom.js";
 
 // Most address ranges that are named.
@@ -63,7 +63,12 @@ export class Pair {
     const { counters, differences, reason } = peer;
     const refused = counters.refused.reduce((sum, one) => sum + one.value, 0);
     const told = `told ${many(counters.sessions_told, "session")}, received ${many(counters.sessions_received, "session")}, refused ${many(refused, "session")}`;
-    const wrong = [reason, differences.length ? `the configurations differ: ${differences.join(", ")}` : null].filter(Boolean);
-    say("pair-more", [told, ...wrong].join("; "));
+    const wrong = [
+      reason,
+      differences.length ? `the configurations differ: ${differences.join(", ")}` : null,
+      clockFault(peer.peer_name ?? "the other box", peer.clock_difference_ms),
+      ending("the certificate", peer.certificate_end_s),
+    ];
+    say("pair-more", [told, ...wrong.filter(Boolean)].join("; "));
   }
 }

@@ -292,6 +292,10 @@ const PAIRS: &str = include_str!("web/pairs.js");
 
 fn a_pair_is_shown_as_a_picture(browser: &Browser) {
     let told = "told 1 session, received 2 sessions, refused 3 sessions";
+    let nothing = "backs the other box";
+    let both = |words: String| {
+        json!(["good", "same sessions", ["a: first", nothing], ["b: this box", nothing], words])
+    };
     let expected = json!([
         ["good", "same sessions", ["a: first", "192.0.2.0-192.0.2.7"], ["b: this box", "192.0.2.8"], told],
         [
@@ -301,6 +305,9 @@ fn a_pair_is_shown_as_a_picture(browser: &Browser) {
             ["b: this box", "192.0.2.0"],
             format!("{told}; connection refused")
         ],
+        both(format!("{told}; the clock of first is 1\u{a0}s behind; the certificate ends in 3 days")),
+        both(format!("{told}; the clock of first is 1\u{a0}d 00:00 ahead; the certificate has ended")),
+        both(told.to_owned()),
         null
     ]);
     assert_eq!(browser.run(PAIRS), expected);

@@ -52,6 +52,12 @@ return (async () => {
       shards: [shard(0, 'b', null, null), shard(1, null, null, null)],
     }),
   ];
+  const off = (ms) => ({ connection: { ...connection, clock_difference_ms: ms } });
+  const in_days = (days) => Math.round(Date.now() / 1000 + days * 86400);
+  found.push(
+    see({ ...usual, nodes: [node('b', off(-3600000)), node('c', off(900)), node('d', off(2000))], shards: [], certificate_end_s: in_days(1.5) }),
+    see({ ...usual, nodes: [], shards: [], certificate_end_s: in_days(-3) }),
+  );
   watch.access = { may_write: true };
   found.push(
     // Only a token with write access offers to drain.

@@ -53,9 +53,15 @@ impl Fault {
         Fault { is_avoided: true, is_claimed: true, ..Fault::new(name, begin, end) }
     }
 
-    /// Fault in which nodes lose packets by [`lost_no_more`]'s rules, and clients open connections.
-    const fn of_packets(name: &'static str, begin: Act) -> Fault {
+    /// Fault in which packets between the first node and etcd are lost. Clients open connections meanwhile.
+    const fn of_etcd(name: &'static str, begin: Act) -> Fault {
         Fault { has_new_connections: true, ..Fault::new(name, begin, lost_no_more) }
+    }
+
+    /// Fault in which packets between nodes are lost. While both have etcd, nothing moves, and some new
+    /// connections fail.
+    const fn of_packets(name: &'static str, begin: Act) -> Fault {
+        Fault::new(name, begin, lost_no_more)
     }
 
     /// Length of the fault in a run.
@@ -121,11 +127,11 @@ pub(super) const FAULTS: [Fault; 30] = [
         |lab| lab.filter(0, ALONE),
         |lab| lab.filter(0, "delete table inet alone"),
     ),
-    Fault::of_packets("the node reaches all but etcd, then etcd again", |lab| {
+    Fault::of_etcd("the node reaches all but etcd, then etcd again", |lab| {
         apart_from_etcd(lab, &[TO_ETCD, FROM_ETCD])
     }),
-    Fault::of_packets("packets of the node to etcd lost, then not", |lab| apart_from_etcd(lab, &[TO_ETCD])),
-    Fault::of_packets("packets of etcd to the node lost, then not", |lab| apart_from_etcd(lab, &[FROM_ETCD])),
+    Fault::of_etcd("packets of the node to etcd lost, then not", |lab| apart_from_etcd(lab, &[TO_ETCD])),
+    Fault::of_etcd("packets of etcd to the node lost, then not", |lab| apart_from_etcd(lab, &[FROM_ETCD])),
     Fault::of_packets("packets of the node to the other nodes lost, then not", |lab| {
         unheard_by(lab, ALL, BUT_ETCD)
     }),

@@ -18,7 +18,7 @@ use std::time::Duration;
 /// Directory of the certificates; /run belongs to the sandbox.
 const CERTIFICATES: &str = "/run/pair-certificates";
 
-pub(super) const FAULTS: [Fault; 19] = [
+pub(super) const FAULTS: [Fault; 20] = [
     Fault {
         goals: Goals::KILLED,
         is_brief: true,
@@ -117,6 +117,7 @@ pub(super) const FAULTS: [Fault; 19] = [
         goals: Goals::KILLED,
         ..Fault::new("kill -9 and take-over, then a new process that forgets", replace, come_back)
     },
+    Fault::new("SIGSTOP and take-over, then SIGCONT and a new process that forgets", declare_gone, go_on),
     Fault {
         is_brief: true,
         ..Fault::of_both(
@@ -360,10 +361,34 @@ fn owns_all(owner: PeerMember, by: usize) -> bool {
 fn replace(lab: &mut Lab<'_>) -> anyhow::Result<()> {
     lab.kill()?;
     lab.net.wait_until_used(1, PUBLIC)?;
+    take_over(lab)
+}
+
+fn take_over(lab: &mut Lab<'_>) -> anyhow::Result<()> {
     let took = client(1).ask::<Peer>("POST", "/v1/peer/takeover", b"");
     took.map_err(|error| anyhow::anyhow!("take-over: {error}"))?;
     wait_until("the second box owns the addresses", WORD_MAX, || owns_all(PeerMember::B, 1))?;
     lab.open(AFTER_TAKEOVER)
+}
+
+/// Stops the first box. The operator takes it for dead, and says so to the second one.
+fn declare_gone(lab: &mut Lab<'_>) -> anyhow::Result<()> {
+    lab.signal(Signal::STOP)?;
+    lab.net.wait_until_used(1, PUBLIC)?;
+    wait_until("the second box misses the first one", PATIENCE, || {
+        client(1).get::<Peer>("/v1/peer").is_ok_and(|peer| peer.state == PeerState::Alone)
+    })?;
+    take_over(lab)
+}
+
+/// The first box goes on, and is refused. Then it starts without its state.
+fn go_on(lab: &mut Lab<'_>) -> anyhow::Result<()> {
+    lab.signal(Signal::CONT)?;
+    wait_until("the first box is refused", PATIENCE, || {
+        client(0).get::<Peer>("/v1/peer").is_ok_and(|peer| peer.state == PeerState::Waiting)
+    })?;
+    lab.kill()?;
+    come_back(lab)
 }
 
 /// Starts the first box without its state, because the second one refuses it with that.

@@ -20,6 +20,8 @@ const CHANGES: usize = 64;
 const COUNTERS_MAX: Duration = Duration::from_secs(1);
 /// Frames for the controller between two bursts.
 const FRAMES: usize = 64;
+/// Turns without a frame or a request before the first sleep. The pipeline is empty by then.
+const IDLE_TURNS: u32 = 100;
 
 /// Configuration of a host.
 #[derive(Clone, Debug)]
@@ -38,6 +40,8 @@ pub struct HostConfig {
     pub buffers: u32,
     /// Entries of the first program's tables, as text.
     pub entries: Option<String>,
+    /// Sleep between two turns while no frames come. Zero: none, so the switch uses its processor whole.
+    pub idle_sleep: Duration,
 }
 
 /// Counters of a host.
@@ -123,7 +127,9 @@ impl Host {
                 Ok((switch, entries)) => {
                     let _ = built.send(Ok((switch.describe(), entries)));
                     let has_controller_port = own.controller_port.device.is_some();
-                    Forwarder { switch, receiver, frames, lost: 0, has_controller_port }.run(&ending)
+                    let idle_sleep = own.idle_sleep;
+                    Forwarder { switch, receiver, frames, lost: 0, has_controller_port, idle_sleep }
+                        .run(&ending)
                 }
                 Err(error) => {
                     let _ = built.send(Err(error));
@@ -280,22 +286,30 @@ struct Forwarder {
     lost: u64,
     /// True if a device takes the frames for the controller.
     has_controller_port: bool,
+    idle_sleep: Duration,
 }
 
 impl Forwarder {
     fn run(mut self, stop: &AtomicBool) -> HostCounters {
+        let mut idle_turns = 0;
         while !stop.load(Ordering::Relaxed) {
-            self.forward();
-            match self.receiver.try_recv() {
-                Ok(Command::Call(function)) => function(&mut self.switch),
-                Ok(Command::Change(changes, sender)) => {
+            let is_idle = !self.forward();
+            idle_turns = if is_idle { (idle_turns + 1).min(IDLE_TURNS) } else { 0 };
+            let command = match idle_turns == IDLE_TURNS && !self.idle_sleep.is_zero() {
+                true => self.receiver.recv_timeout(self.idle_sleep).ok(),
+                false => self.receiver.try_recv().ok(),
+            };
+            idle_turns = if command.is_some() { 0 } else { idle_turns };
+            match command {
+                Some(Command::Call(function)) => function(&mut self.switch),
+                Some(Command::Change(changes, sender)) => {
                     let results = self.change(&changes);
                     let _ = sender.try_send(results);
                 }
                 // The port's counters have the frames that the pipeline did not take.
-                Ok(Command::Frame(frame)) => drop(self.switch.put(0, &frame)),
-                Ok(Command::Count(sender)) => drop(sender.try_send(self.counters())),
-                Err(_) => {}
+                Some(Command::Frame(frame)) => drop(self.switch.put(0, &frame)),
+                Some(Command::Count(sender)) => drop(sender.try_send(self.counters())),
+                None => {}
             }
         }
         self.counters()
@@ -306,16 +320,17 @@ impl Forwarder {
         HostCounters { ports: self.switch.counters(), dropped, echoes, controller_lost: self.lost }
     }
 
-    /// Moves a burst of frames, those for the controller included.
-    fn forward(&mut self) {
-        self.switch.turn();
+    /// Moves a burst of frames, those for the controller included. False: no frame came.
+    fn forward(&mut self) -> bool {
+        let has_come = self.switch.turn();
         if self.has_controller_port {
-            return;
+            return has_come;
         }
         for _ in 0..FRAMES {
             let Some(frame) = self.switch.take(0) else { break };
             self.lost += u64::from(self.frames.try_send(frame).is_err());
         }
+        has_come
     }
 
     /// Executes changes, removals first: so frames are waited for once.

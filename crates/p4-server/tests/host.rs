@@ -85,6 +85,7 @@ fn bench(name: &str, given: &[Vec<u8>], entries: Option<&str>) -> Bench {
         ],
         buffers: 4096,
         entries: entries.map(str::to_owned),
+        idle_sleep: Duration::from_micros(200),
     };
     std::fs::write(directory.join("none.pcap"), pcap(&[])).unwrap();
     let (sender, received) = sync_channel(64);
@@ -130,6 +131,8 @@ fn a_program_on_dpdk_serves_controllers() {
     entries_are_kept_and_read_back(&mut first.device);
     counters_and_meters_are_reached(&mut first.device);
     another_program_replaces_this_one(&mut first.device);
+    // It sends the last frame after that.
+    an_idle_switch_sleeps();
     packet_out(&mut first.device, 2, frame(7, 10));
 
     wait_for_frames(&first, 4);
@@ -159,6 +162,7 @@ fn gatuns_program_and_its_p4info_belong_together() {
         controller_port: PortConfig::default(),
         buffers: 1024,
         entries: None,
+        idle_sleep: Duration::ZERO,
     };
     let (sender, _received) = sync_channel(64);
     let (host, handle) = Host::start(&config, sender).unwrap();
@@ -181,6 +185,25 @@ fn gatuns_program_and_its_p4info_belong_together() {
     let found = read(&mut device, Kind::TableEntry(TableEntry { table_id: flows4, ..TableEntry::default() }));
     assert_eq!(found, [entity(Kind::TableEntry(flow))]);
     handle.stop();
+}
+
+/// Waits until a switch's thread has given its processor away a hundred times more.
+fn an_idle_switch_sleeps() {
+    let sleeps = || -> Vec<u64> {
+        let threads = std::fs::read_dir("/proc/self/task").unwrap().map(|thread| thread.unwrap().path());
+        let statuses = threads.filter_map(|thread| std::fs::read_to_string(thread.join("status")).ok());
+        let sleeps = |status: &str| {
+            let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+            count.unwrap().trim().parse::<u64>().unwrap()
+        };
+        let is_switch = |status: &String| status.starts_with("Name:\tgatun-p4-switch\n");
+        statuses.filter(is_switch).map(|status| sleeps(&status)).collect()
+    };
+    let (before, end) = (sleeps().into_iter().max().unwrap(), Instant::now() + PATIENCE);
+    while !sleeps().into_iter().any(|now| now >= before + 100) {
+        assert!(Instant::now() < end, "{before} {:?}", sleeps());
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 fn wait_for_frames(bench: &Bench, count: usize) {

@@ -191,14 +191,17 @@ impl Switch {
         Ok(switch)
     }
 
-    /// Moves frames from the devices through the pipeline and out again.
-    pub fn turn(&mut self) {
+    /// Moves frames from the devices through the pipeline and out again. False: no frame came.
+    pub fn turn(&mut self) -> bool {
+        let received = |ports: &[Port]| ports.iter().map(|port| port.received).fold(0, u64::wrapping_add);
+        let before = received(&self.ports);
         let count = self.ports.len() as u32;
         // SAFETY: the ports are alive, the first is the controller's.
         unsafe { sys::receive(self.ports.as_mut_ptr(), count, 0) };
         self.run(TURN);
         // SAFETY: as above.
         unsafe { sys::send(self.ports.as_mut_ptr(), count) };
+        received(&self.ports) != before
     }
 
     /// Lets the pipeline execute instructions, and send what it has collected. The host's own code takes as

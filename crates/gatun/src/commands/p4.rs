@@ -70,6 +70,9 @@ struct SwitchArgs {
     /// Packet buffers
     #[arg(long, value_name = "COUNT", default_value_t = 16_384)]
     buffers: u32,
+    /// Sleep between two polls while no packets come; 0: the switch uses its processor whole
+    #[arg(long, value_name = "MICROSECONDS", default_value_t = 0)]
+    idle_sleep: u32,
     /// Argument for DPDK's environment, such as -a ADDRESS
     #[arg(long = "eal", value_name = "ARGUMENT", allow_hyphen_values = true)]
     environment: Vec<String>,
@@ -83,7 +86,8 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
 #[cfg(not(feature = "dpdk"))]
 fn switch(args: &SwitchArgs) -> anyhow::Result<ExitCode> {
     let _ = (&args.ports, args.listen, args.device_id, &args.entries, &args.sizes, &args.headers);
-    let _ = (args.memory, args.buffers, &args.environment, &args.controller_port, &args.certificates);
+    let _ = (args.memory, args.buffers, args.idle_sleep, &args.environment);
+    let _ = (&args.controller_port, &args.certificates);
     anyhow::bail!(
         "{}: this gatun was built without DPDK: install libdpdk-dev, and build it with --features dpdk",
         args.program.display()
@@ -110,6 +114,8 @@ mod on_dpdk {
 
     /// Shortest time between two messages about refused controllers.
     const TOLD_EVERY: Duration = Duration::from_secs(1);
+    /// Optimisation of programs by the C compiler. Tests start many switches, by a development build.
+    const OPTIMISATION: u8 = if cfg!(debug_assertions) { 1 } else { 3 };
     /// Frames that wait for the server.
     const FRAMES: usize = 1024;
 
@@ -172,11 +178,17 @@ mod on_dpdk {
         Ok(HostConfig {
             environment: EnvironmentConfig { memory_mb: args.memory, arguments: args.environment.clone() },
             program: args.program.clone(),
-            object: ObjectConfig { headers: args.headers.clone(), sizes, optimisation: 3, dpdk_code: false },
+            object: ObjectConfig {
+                headers: args.headers.clone(),
+                sizes,
+                optimisation: OPTIMISATION,
+                dpdk_code: false,
+            },
             ports: args.ports.iter().map(|text| port(text)).collect(),
             controller_port: args.controller_port.as_deref().map(port).unwrap_or_default(),
             buffers: args.buffers,
             entries: entries.transpose()?,
+            idle_sleep: Duration::from_micros(args.idle_sleep.into()),
         })
     }
 

@@ -17,11 +17,11 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Arguments of a switch with small tables.
+/// Arguments of a switch with small tables, which leaves the processor to others while it is idle.
 pub(crate) fn switch(program: &Path, ports: &[&str]) -> Vec<String> {
     let headers = root().join("target/tools/dpdk-headers");
-    let mut words: Vec<String> =
-        ["p4", "switch", "--memory", "256", "--buffers", "4096", "--headers"].map(str::to_owned).into();
+    let words = ["p4", "switch", "--memory", "256", "--buffers", "4096", "--idle-sleep", "200", "--headers"];
+    let mut words: Vec<String> = words.map(str::to_owned).into();
     words.extend([headers.display().to_string(), program.display().to_string()]);
     words.extend(ports.iter().flat_map(|port| ["--port".to_owned(), (*port).to_owned()]));
     words

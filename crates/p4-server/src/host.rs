@@ -21,7 +21,7 @@ const COUNTERS_MAX: Duration = Duration::from_secs(1);
 /// Frames for the controller between two bursts.
 const FRAMES: usize = 64;
 /// Turns without a frame or a request before the first sleep. The pipeline is empty by then.
-const IDLE_TURNS: u32 = 100;
+const IDLE_TURNS: u32 = 1_000;
 
 /// Configuration of a host.
 #[derive(Clone, Debug)]

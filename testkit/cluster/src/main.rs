@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use gatun_cluster::ClusterRules;
-use gatun_cluster_model::{Bounds, Scenario, explain};
+use gatun_cluster_model::{Action, Bounds, Scenario, explain};
 use gatun_pair_model::{ProcessState, check, walk};
 use std::process::ExitCode;
 
@@ -23,6 +23,9 @@ right to assign ports when the faults have ended.
 --KIND:     greatest number of events: ports, writes, late, crashes, cuts, breaks, connects, losses, promises,
             words, drift
 The exit status is 1 if a promise was broken.";
+
+/// Broken promise, and the history that breaks it.
+type Broken = Option<(&'static str, Vec<Action>)>;
 
 fn main() -> ExitCode {
     let mut bounds = Bounds {
@@ -78,16 +81,7 @@ fn main() -> ExitCode {
         let scenario = scenario.with(rules).with_ports(ranges);
         let lives = life.unwrap_or(scenario.lives);
         let scenario = scenario.with_lives(lives);
-        let (figures, broken) = match walks {
-            None => {
-                let checked = check(&scenario, states);
-                (checked.figures(), checked.broken)
-            }
-            Some(walks) => {
-                let walked = walk(&scenario, 0, walks);
-                (walked.figures(), walked.broken)
-            }
-        };
+        let (figures, broken) = visit(&scenario, states, walks);
         println!("{one}: {figures}");
         if let Some((promise, actions)) = broken {
             println!("{one}: broken: {promise}");
@@ -96,6 +90,20 @@ fn main() -> ExitCode {
         }
     }
     if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Visits states by a search, or by random walks. Returns the figures, and the broken promise.
+fn visit(scenario: &Scenario, states: usize, walks: Option<u64>) -> (String, Broken) {
+    match walks {
+        None => {
+            let checked = check(scenario, states);
+            (checked.figures(), checked.broken)
+        }
+        Some(walks) => {
+            let walked = walk(scenario, 0, walks);
+            (walked.figures(), walked.broken)
+        }
+    }
 }
 
 fn lives(name: &str) -> Option<&'static [ProcessState]> {

@@ -1,8 +1,8 @@
 //! Random walks through the states of a model: long histories, beyond the states that a search can visit.
 //!
-//! A walk takes one of the possible events after the other, each with the same chance, until none is possible.
-//! So it has all faults that its budgets allow, one in the middle of the other. The same seed gives the same
-//! walks.
+//! A walk takes one of the possible events after the other, each with the same chance, until none is
+//! possible. So it has all faults that its budgets allow, one in the middle of the other. A number stands for
+//! the same walk each time.
 
 use super::search::Model;
 use std::sync::Mutex;

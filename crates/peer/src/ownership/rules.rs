@@ -1,7 +1,7 @@
 //! Switches of the rules, for the proof that each is needed.
 
-/// Rules that are in force. The daemon always has all of them; the model leaves out one at a time, and finds
-/// a counterexample.
+/// Rules that are in force. The model leaves out one at a time, and finds a counterexample. The daemon always
+/// has all of them, but refuses changes of static mappings that would need the last two (decision 0106).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rules {
     /// Only the owner assigns ports of the shared range.

@@ -238,9 +238,9 @@ fn one_way(lab: &mut Lab<'_>, rules: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Leads the packets of the upper half of the client's addresses to the second box, and answers to the box
-/// that has sent the packet before, as two halves of a network do that do not reach each other.
+/// Upper half of the client's addresses, which uses the second box.
 const HALF: &str = "2001:db8:1::1:8/125";
+/// Leads answers to the box that has sent the packet before, as in a half of a network.
 const BACK: &str = "add table inet split { chain in { type filter hook prerouting priority mangle; iifname box-a ct mark set 1; iifname box-b ct mark set 2; iifname servers meta mark set ct mark; }; }";
 
 /// Cuts the network in two halves, each with a box and half of the client's addresses. Both boxes open

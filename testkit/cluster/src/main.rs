@@ -28,19 +28,7 @@ The exit status is 1 if a promise was broken.";
 type Broken = Option<(&'static str, Vec<Action>)>;
 
 fn main() -> ExitCode {
-    let mut bounds = Bounds {
-        ports: 2,
-        writes: 3,
-        late: 1,
-        crashes: 2,
-        cuts: 2,
-        breaks: 1,
-        connects: 3,
-        losses: 0,
-        promises: 1,
-        words: 1,
-        drift: 1,
-    };
+    let mut bounds = Bounds::LARGE;
     let (mut name, mut states, mut rules) = (None, 10_000_000, ClusterRules::default());
     let (mut ranges, mut life, mut walks) = (1, None, None);
     let mut args = std::env::args().skip(1);

@@ -36,6 +36,21 @@ pub struct Bounds {
 }
 
 impl Bounds {
+    /// Bounds of `make pair-model`. Random walks lose a packet, too.
+    pub const LARGE: Bounds = Bounds {
+        ports: 2,
+        writes: 3,
+        late: 1,
+        crashes: 2,
+        cuts: 2,
+        breaks: 1,
+        connects: 3,
+        losses: 0,
+        promises: 1,
+        words: 1,
+        drift: 1,
+    };
+
     /// No event.
     pub const NONE: Bounds = Bounds {
         ports: 0,

@@ -138,19 +138,7 @@ fn each_of_several_shards_is_in_a_state_of_one() {
 /// Long histories with all faults of `make pair-model`, and lost packets among them.
 #[test]
 fn random_walks_keep_all_promises_and_find_what_rules_prevent() {
-    let faults = Bounds {
-        ports: 2,
-        writes: 3,
-        late: 1,
-        crashes: 2,
-        cuts: 2,
-        breaks: 1,
-        connects: 3,
-        losses: 1,
-        promises: 1,
-        words: 1,
-        drift: 1,
-    };
+    let faults = Bounds { losses: 1, ..Bounds::LARGE };
     for (name, scenario) in [("two nodes", two(faults)), ("three nodes", three(faults))] {
         let walked = walk(&scenario, 0, 2_000);
         if let Some((promise, actions)) = &walked.broken {

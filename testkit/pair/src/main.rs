@@ -22,18 +22,7 @@ acknowledged mapping is lost, and that a member gets the right to assign ports w
 The exit status is 1 if a promise was broken.";
 
 fn main() -> ExitCode {
-    let mut bounds = Bounds {
-        ports: 3,
-        changes: 1,
-        grants: 2,
-        crashes: 2,
-        cuts: 2,
-        breaks: 1,
-        connects: 6,
-        losses: 1,
-        promises: 1,
-        drift: 1,
-    };
+    let mut bounds = Bounds::LARGE;
     let (mut name, mut states, mut rules) = (None, 10_000_000, Rules::default());
     let (mut log, mut ranges, mut walks) = (2, 3, None);
     let mut args = std::env::args().skip(1);

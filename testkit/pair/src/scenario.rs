@@ -43,6 +43,22 @@ pub struct Bounds {
     pub drift: u8,
 }
 
+impl Bounds {
+    /// Bounds of `make pair-model`.
+    pub const LARGE: Bounds = Bounds {
+        ports: 3,
+        changes: 1,
+        grants: 2,
+        crashes: 2,
+        cuts: 2,
+        breaks: 1,
+        connects: 6,
+        losses: 1,
+        promises: 1,
+        drift: 1,
+    };
+}
+
 /// Model of some shards.
 #[derive(Clone, Debug)]
 pub struct Scenario {

@@ -179,18 +179,7 @@ fn each_of_several_shards_is_in_a_state_of_one() {
 /// prevent shows that they reach something.
 #[test]
 fn random_walks_keep_all_promises_and_find_what_rules_prevent() {
-    let faults = Bounds {
-        ports: 3,
-        changes: 1,
-        grants: 2,
-        crashes: 2,
-        cuts: 2,
-        breaks: 1,
-        connects: 6,
-        losses: 1,
-        promises: 1,
-        drift: 1,
-    };
+    let faults = Bounds::LARGE;
     for (name, scenario) in [("pair", pair(faults)), ("cluster", Scenario::cluster(faults))] {
         let walked = walk(&scenario, 0, 2_000);
         if let Some((promise, actions)) = &walked.broken {

@@ -23,6 +23,11 @@ fn bindings(plan: &Plan) -> HashMap<PublicPort, Host<'_>> {
         .collect()
 }
 
+/// Returns whether two plans have different static bindings.
+pub(super) fn differ(old: &Plan, new: &Plan) -> bool {
+    bindings(old) != bindings(new)
+}
+
 /// Checks a change of a box whose peer has told these keys. It may have what the peer has already.
 ///
 /// # Errors
@@ -96,6 +101,7 @@ mod tests {
             assert_eq!(check_moves(&between, &after), Ok(()));
         }
         assert_eq!(check_moves(&before, &before), Ok(()));
+        assert!(differ(&before, &between) && !differ(&before, &before.clone()));
     }
 
     #[test]

@@ -177,7 +177,9 @@ impl Reload {
 
     /// Refuses static bindings that would contradict those of the peer.
     fn check_statics(&self, new: &Settings) -> Result<(), ReloadRefusal> {
-        let Some(peer) = &self.boxes.peer else { return Ok(()) };
+        // Other changes need no answer of the peer's thread.
+        let differ = statics::differ(&self.settings.plan, &new.plan);
+        let Some(peer) = self.boxes.peer.as_ref().filter(|_| differ) else { return Ok(()) };
         let of_peer = peer.keys_of_peer().map_err(ReloadRefusal::why)?;
         let checked = of_peer.map(|keys| statics::check(&self.settings.plan, &new.plan, &keys));
         checked.unwrap_or(Ok(())).map_err(ReloadRefusal::why)
